@@ -69,17 +69,25 @@ struct Tap {
     int row, column, section, weights[STACK];
 };
 
-// Extents at run time. `groups` have `channels` inputs and `rows` outputs each; `places` are those of a phase.
+// Extents at run time. `groups` have `channels` inputs and `rows` outputs each; `places` are those of a phase. What `splits` parts of the
+// channels give is stored as images of their own.
 struct Sizes {
     int images, groups, channels, rows;
     int input[3], output[3], places[3];
+    int splits = 1;
 };
 
 // A warp has 16 rows: OF_WARP output channels, each of which has the STACK phases of a block; others are empty.
 template <int STACK, int ROWS = 16>
 constexpr int OUTPUTS_OF = ROWS / 16 * (16 / STACK);
 
-// What a block needs for a geometry, which has EXACT, TAPS, PHASES, STACK, MOST_TAPS (of a section), HALO_ROWS, HALO_COLUMNS, STEPS (of
+// The terms of a tap: channels, each of which is FOLD of them, columns of the kernel that are FOLD_APART from each other.
+template <class Geometry>
+__device__ __forceinline__ int terms_of(const Sizes& sizes) {
+    return sizes.channels * Geometry::FOLD;
+}
+
+// What a block needs for a geometry, which has EXACT, FOLD, FOLD_APART, TAPS, PHASES, STACK, MOST_TAPS (of a section), HALO_ROWS, HALO_COLUMNS, STEPS (of
 // the input for a place) and OUT (of the result for a place). Strips have equal numbers of columns, at most STRIP; a stage has DEEP steps of channels.
 template <class Geometry, int ROWS, int STRIP, int DEEP>
 struct Shape {
@@ -217,7 +225,7 @@ template <class Geometry, int ROWS, int DEEP, class T, class Value>
 __device__ __forceinline__ void pack_weights(T* to, long long i, const Sizes& sizes,
         const Tap<Geometry::STACK>* taps, const Section* sections, Value value) {
     constexpr int STACK = Geometry::STACK, OWN = OUTPUTS_OF<STACK, ROWS>, CHUNK = TERMS<T>, ALL = DEEP * STEP<T> * ROWS;
-    const int stages = ceil_div(sizes.channels, DEEP * STEP<T>), blocks = ceil_div(sizes.rows, OWN);
+    const int stages = ceil_div(terms_of<Geometry>(sizes), DEEP * STEP<T>), blocks = ceil_div(sizes.rows, OWN);
     const long long all = (long long)sizes.groups * blocks * Geometry::TAPS * stages * ALL;
     if (i >= all) {
         return;
@@ -233,8 +241,8 @@ __device__ __forceinline__ void pack_weights(T* to, long long i, const Sizes& si
     const int of_warp = line % 16 / STACK, row = block * OWN + line / 16 * OUTPUTS_OF<STACK> + of_warp;
     const long long unit =
         ((long long)group * blocks + block) * Geometry::TAPS * stages + section.first * stages + stage * section.taps + number;
-    const int weight = of_warp < OUTPUTS_OF<STACK> && row < sizes.rows && channel < sizes.channels ? tap.weights[line % 16 % STACK] : -1;
-    const float full = weight >= 0 ? value(group, row, channel, weight) : 0.0f;
+    const int weight = of_warp < OUTPUTS_OF<STACK> && row < sizes.rows && channel < terms_of<Geometry>(sizes) ? tap.weights[line % 16 % STACK] : -1;
+    const float full = weight >= 0 ? value(group, row, channel / Geometry::FOLD, weight + channel % Geometry::FOLD) : 0.0f;
     T* at = to + unit * ((Geometry::EXACT ? 2 : 1) * ALL) + (chunk * ROWS + line) * CHUNK + k;
     if constexpr (sizeof(T) == 2) {
         *at = T(full);
@@ -287,7 +295,7 @@ __device__ __forceinline__ void lay_out(Layout& layout, const Sizes& sizes) {
     const int blocks = ceil_div(sizes.rows, OUTPUTS_OF<Geometry::STACK, ROWS>), across = ceil_div(sizes.places[2], width);
     const int pitch = width + Geometry::HALO_COLUMNS, rows = sizes.places[1] + Geometry::HALO_ROWS;
     const int own = ceil_div(sizes.places[0] * rows * pitch, OF_BLOCK / ROWS);
-    const int divisors[] = {blocks, sizes.groups, across, own, pitch, rows};
+    const int divisors[] = {blocks, sizes.groups * sizes.splits, across, own, pitch, rows};
     if (threadIdx.x == 0) {
         layout.width = width, layout.strips = across, layout.blocks = blocks, layout.own = own;
     }
@@ -306,7 +314,7 @@ __device__ __forceinline__ void lay_out(Layout& layout, const Sizes& sizes) {
 // images; `first` is the first of them.
 template <class Geometry, int ROWS, int STRIP>
 struct Part {
-    int group, block, phase, strip, width, image, tile;
+    int group, split, block, phase, strip, width, image, tile;
     Divider pitch, rows, depths;
     Place first;
 
@@ -317,8 +325,8 @@ struct Part {
         block = number;
         number = above / Geometry::PHASES;
         phase = above % Geometry::PHASES;
-        above = layout.divide(1, sizes.groups, number);
-        group = number;
+        above = layout.divide(1, sizes.groups * sizes.splits, number);
+        group = number / sizes.splits, split = number % sizes.splits;
         number = layout.divide(2, layout.strips, above);
         strip = above * width;
         image = Geometry::BY_IMAGE ? layout.divide(3, layout.own, number) : 0;
@@ -337,7 +345,7 @@ struct Part {
         const int lines = sizes.images * sizes.places[0] * (sizes.places[1] + Geometry::HALO_ROWS);
         const int tiles = Geometry::BY_IMAGE ? sizes.images * layout.own
             : ceil_div(lines * (layout.width + Geometry::HALO_COLUMNS), OF_BLOCK / ROWS);
-        return tiles * layout.strips * layout.blocks * sizes.groups * Geometry::PHASES;
+        return tiles * layout.strips * layout.blocks * sizes.groups * sizes.splits * Geometry::PHASES;
     }
 
     // The n-th place.
@@ -348,6 +356,18 @@ struct Part {
         place.depth += rows.divide(place.row);
         place.image += depths.divide(place.depth);
         return place;
+    }
+};
+
+// The stages that a part of the work has, of TERMS terms each.
+template <class Geometry, int TERMS>
+struct Stages {
+    int first, end;
+
+    template <class Part>
+    __device__ __forceinline__ Stages(const Part& part, const Sizes& sizes) {
+        const int all = ceil_div(terms_of<Geometry>(sizes), TERMS), each = ceil_div(all, sizes.splits);
+        first = min(part.split * each, all), end = min(first + each, all);
     }
 };
 
@@ -387,7 +407,7 @@ struct Loader {
     const Sizes& sizes;
     const Part& part;
     int half, way, lane, size, whole;
-    int offsets[OWN];
+    int offsets[OWN], columns[OWN];
 
     __device__ __forceinline__ Loader(const T* input, const Sizes& sizes, const Part& part, int warp)
         : input(input), sizes(sizes), part(part), half(warp % 2), way(warp / 2), lane(threadIdx.x & 31) {
@@ -404,9 +424,10 @@ struct Loader {
             const int row = place.row * Geometry::STEPS[1] + section.row;
             const int column = (part.strip + place.column) * Geometry::STEPS[2] + section.column;
             const bool inside = place.image < sizes.images && depth >= 0 && depth < sizes.input[0] && row >= 0
-                && row < sizes.input[1] && column >= 0 && column < sizes.input[2];
+                && row < sizes.input[1] && (Geometry::FOLD > 1 || (column >= 0 && column < sizes.input[2]));
+            columns[i] = inside ? column : -1 << 20;
             offsets[i] = inside
-                ? (place.image - part.first.image) * whole + (depth * sizes.input[1] + row) * sizes.input[2] + column : -1;
+                ? (place.image - part.first.image) * whole + (depth * sizes.input[1] + row) * sizes.input[2] + (Geometry::FOLD > 1 ? 0 : column) : -1;
         }
     }
 
@@ -420,6 +441,14 @@ struct Loader {
             const unsigned offset = max(offsets[(from + j) % OWN], 0);
             #pragma unroll
             for (int k = 0; k < TERMS<T>; ++k) {
+                if constexpr (Geometry::FOLD > 1) {
+                    // Places that don't exist are far to the left.
+                    const int column = columns[(from + j) % OWN] + (first + k) % Geometry::FOLD * Geometry::FOLD_APART;
+                    const bool inside = (unsigned)column < (unsigned)sizes.input[2] && (WHOLE || first + k < terms_of<Geometry>(sizes));
+                    const Word<T> found = load_word(input + (inside ? (long long)((first + k) / Geometry::FOLD) * size + offset + column : 0));
+                    values[j][k] = inside ? found : Word<T>(0);
+                    continue;
+                }
                 if (j == 0 || (from + j) % OWN == 0) {
                     planes[k] = input + (long long)(first + k) * size;
                     // The compiler would begin each address with the input's.
@@ -436,7 +465,7 @@ struct Loader {
         #pragma unroll
         for (int from = 0; from < DEEP * OWN; from += BATCH) {
             Word<T> values[BATCH][TERMS<T>];
-            if (channel + DEEP * STEP<T> <= sizes.channels) {
+            if (channel + DEEP * STEP<T> <= terms_of<Geometry>(sizes)) {
                 fetch<true>(values, from, channel);
             } else {
                 fetch<false>(values, from, channel);
@@ -589,6 +618,11 @@ struct alignas(2 * sizeof(T)) Two {
     T first, second;
 };
 
+// What is stored of parts of the channels.
+struct Sum {
+    __device__ __forceinline__ float operator()(int, int, int, int, int, float sum) const { return sum; }
+};
+
 // Given as the index of results: of two columns the larger value is stored, or their mean. Columns are those of pairs.
 template <bool LARGER, class Index>
 struct Pairs {
@@ -656,7 +690,7 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
                 places[n] = found_at(n * OF_PIECE + lane * (2 / STACK), 0);
                 const bool inside = places[n].image >= 0 && (!JOINS<Index> || places[n].column + 1 < sizes.output[2]);
                 const int column = places[n].column / (JOINS<Index> ? 2 : 1);
-                offsets[n] = inside ? index(places[n].image, first_row, places[n].depth, places[n].row, column) : -1;
+                offsets[n] = inside ? index(places[n].image + part.split * sizes.images, first_row, places[n].depth, places[n].row, column) : -1;
             }
             #pragma unroll
             for (int number = 0; number < BLOCKS * PIECES * 16 / RUN; ++number) {
@@ -711,7 +745,7 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
         #pragma unroll
         for (int n = from; n < to; ++n) {
             const At place = found(n);
-            offsets[n] = place.image < 0 ? -1 : index(place.image, first_row, place.depth, place.row, place.column);
+            offsets[n] = place.image < 0 ? -1 : index(place.image + part.split * sizes.images, first_row, place.depth, place.row, place.column);
         }
     };
     constexpr bool ALL = STACK <= 4;
@@ -1156,6 +1190,7 @@ __device__ __forceinline__ void mend(float (&sum)[BLOCKS][SUMS], const T* input,
     }
     const int lane = threadIdx.x % 32, stages = ceil_div(sizes.channels, DEEP * STEP<T>);
     const long long size = (long long)sizes.input[0] * sizes.input[1] * sizes.input[2];
+    const Stages<Geometry, DEEP * STEP<T>> own(part, sizes);
     #pragma unroll 1
     for (int i = 0; i < BLOCKS * SUMS; ++i) {
         const int n = Mine::place() + i % SUMS / 4 * 8 + lane % 4 * 2 + i % 2;
@@ -1179,7 +1214,7 @@ __device__ __forceinline__ void mend(float (&sum)[BLOCKS][SUMS], const T* input,
                     continue;
                 }
                 const T* from = plane + ((long long)depth * sizes.input[1] + row) * sizes.input[2] + column;
-                for (int channel = 0; channel < sizes.channels; ++channel) {
+                for (int channel = own.first * DEEP * STEP<T>; channel < min(own.end * DEEP * STEP<T>, sizes.channels); ++channel) {
                     const int unit = section.first * stages + channel / (DEEP * STEP<T>) * section.taps + t;
                     const T* weight = packed + (long long)unit * (Geometry::EXACT ? 2 : 1) * ALL
                         + (channel / CHUNK % (2 * DEEP) * ROWS + line) * CHUNK + channel % CHUNK;
@@ -1215,7 +1250,7 @@ __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T
     lay_out<Geometry, ROWS, (VECTOR == 2 && STRIP > 1 ? STRIP / 2 * 2 : STRIP), VECTOR>(layout, sizes);
     __syncthreads();
     const int parts = Mine::count(sizes, layout);
-    const int channel_stages = ceil_div(sizes.channels, DEEP * STEP<T>);
+    const int channel_stages = ceil_div(terms_of<Geometry>(sizes), DEEP * STEP<T>);
     shared += -shared_address(shared) & 1023u;
     auto weights_of = [&](const Mine& part) {
         return weights + ((long long)part.group * ceil_div(sizes.rows, OUTPUTS_OF<Geometry::STACK, ROWS>) + part.block) * Geometry::TAPS
@@ -1264,17 +1299,18 @@ __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T
         for (int n = 0; Turn(n, all, Reduces::COUNT).number < parts; ++n) {
             const Mine part(sizes, layout, Turn(n, all, Reduces::COUNT).number);
             const T* packed = weights_of(part);
+            const Stages<Geometry, DEEP * STEP<T>> own(part, sizes);
             Loader<T, Geometry, Own, Mine, DEEP, PRODUCERS / 32> loader(input, sizes, part, warp % 2);
             #pragma unroll 1
             for (int number = phases[part.phase]; number < phases[part.phase + 1]; ++number) {
                 const Section section = sections[number];
                 const int bytes = section.taps * Own::PARTS * DEEP * Own::WEIGHTS;
                 const T* from = packed + (long long)section.first * channel_stages * PACKED;
-                if (channel_stages > 1 || turn_of == team) {
+                if (own.end > own.first + 1 || turn_of == team) {
                     loader.begin(section);
                 }
                 #pragma unroll 1
-                for (int stage = 0; stage < channel_stages; ++stage) {
+                for (int stage = own.first; stage < own.end; ++stage) {
                     if (turn_of == team) {
                         unsigned char* at = shared + slot * Own::STAGE;
                         loader.load(reinterpret_cast<float4*>(at), stage * DEEP * STEP<T>, [&] {
@@ -1303,6 +1339,7 @@ __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T
         for (int n = 0; Turn(n, all, Reduces::COUNT).number < parts; ++n) {
             const Turn turn(n, all, Reduces::COUNT);
             const Mine part(sizes, layout, turn.number);
+            const Stages<Geometry, DEEP * STEP<T>> own(part, sizes);
             #pragma unroll
             for (int i = 0; i < BLOCKS * SUMS; ++i) {
                 sum[i / SUMS][i % SUMS] = 0.0f;
@@ -1312,7 +1349,7 @@ __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T
             for (int number = phases[part.phase]; number < phases[part.phase + 1]; ++number) {
                 const Section section = sections[number];
                 #pragma unroll 1
-                for (int stage = 0; stage < channel_stages; ++stage) {
+                for (int stage = own.first; stage < own.end; ++stage) {
                     full(slot).wait(parity);
                     const unsigned at = memory + slot * Own::STAGE;
                     const unsigned long long a = descriptor(at + Own::INPUT + Sums::row() * 16, ROWS * 16);
@@ -1368,6 +1405,7 @@ __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T
         const Turn turn(n, all, Reduces::COUNT);
         const Mine part(sizes, layout, turn.number);
         const T* packed = weights_of(part);
+        const Stages<Geometry, DEEP * STEP<T>> own(part, sizes);
         #pragma unroll
         for (int i = 0; i < BLOCKS * SUMS; ++i) {
             sum[i / SUMS][i % SUMS] = 0.0f;
@@ -1380,7 +1418,7 @@ __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T
             const int count = section.taps * Own::PARTS * DEEP * (Own::WEIGHTS / 16);
             loader.begin(section);
             #pragma unroll 1
-            for (int stage = 0; stage < channel_stages; ++stage) {
+            for (int stage = own.first; stage < own.end; ++stage) {
                 float4* at = reinterpret_cast<float4*>(shared);
                 loader.load(at, stage * DEEP * STEP<T>, [] { __syncthreads(); });
                 for (int i = threadIdx.x; i < count; i += THREADS) {
@@ -1416,84 +1454,257 @@ __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T
 
 // ---- Few channels ---------------------------------------------------------------------------------------------------------
 
-// SPAN places of the input, one below the other, where a thread reads. What lies outside of the input is 0, or is some number within where
-// nothing is padded: the places that would need it aren't stored.
-template <class Geometry, int SPAN>
-struct Below {
-    static constexpr bool PADDED = Geometry::PADDING[1] > 0 || Geometry::PADDING[2] > 0;
-    const int top, left, high, wide;
-    unsigned lines[SPAN];  // where they begin; those outside of the input are as well some line within
+// N numbers beside each other, which are loaded or stored at once.
+template <int N, class T>
+struct alignas(N * sizeof(T)) Several {
+    T of[N];
+};
 
-    __device__ __forceinline__ Below(int row, int column, const Sizes& sizes)
-        : top(row * Geometry::STEPS[1] - Geometry::PADDING[1]), left(column * Geometry::STEPS[2] - Geometry::PADDING[2]),
-          high(sizes.input[1]), wide(sizes.input[2]) {
+// 4 COUNT bytes; 0 where there are none.
+template <int COUNT>
+__device__ __forceinline__ void load_words(unsigned (&words)[COUNT], const void* at, bool there) {
+    static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4, "Loads have 4, 8 or 16 bytes");
+    if constexpr (COUNT == 1) {
+        asm("{.reg .pred p; setp.ne.s32 p, %2, 0; mov.b32 %0, 0; @p ld.global.nc.b32 %0, [%1];}" : "=r"(words[0]) : "l"(at), "r"((int)there));
+    } else if constexpr (COUNT == 2) {
+        asm("{.reg .pred p; setp.ne.s32 p, %3, 0; mov.b32 %0, 0; mov.b32 %1, 0; @p ld.global.nc.v2.b32 {%0, %1}, [%2];}"
+            : "=r"(words[0]), "=r"(words[1]) : "l"(at), "r"((int)there));
+    } else {
+        asm("{.reg .pred p; setp.ne.s32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0; "
+            "@p ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];}"
+            : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3]) : "l"(at), "r"((int)there));
+    }
+}
+
+// N numbers beside each other, where they are aligned; 0 where there are none.
+template <int N, class T>
+__device__ __forceinline__ void load_several(float* values, const T* at, bool there) {
+    if constexpr (sizeof(T) == 4) {
+        unsigned words[N];
+        load_words(words, at, there);
         #pragma unroll
-        for (int y = 0; y < SPAN; ++y) {
-            lines[y] = min(max(top + y, 0), high - 1) * wide + (PADDED ? 0 : left);
+        for (int i = 0; i < N; ++i) {
+            values[i] = __uint_as_float(words[i]);
+        }
+    } else if constexpr (N == 1) {
+        unsigned short word;
+        asm("{.reg .pred p; setp.ne.s32 p, %2, 0; mov.b16 %0, 0; @p ld.global.nc.u16 %0, [%1];}" : "=h"(word) : "l"(at), "r"((int)there));
+        values[0] = (float)*reinterpret_cast<const T*>(&word);
+    } else {
+        unsigned words[N / 2];
+        load_words(words, at, there);
+        #pragma unroll
+        for (int i = 0; i < N; ++i) {
+            const unsigned short word = words[i / 2] >> i % 2 * 16;
+            values[i] = (float)*reinterpret_cast<const T*>(&word);
+        }
+    }
+}
+
+// A part of the input's columns, COUNT of them from one that is a multiple of VECTOR and PADDING before another one.
+template <int COUNT, int PADDING, int VECTOR>
+struct Columns {
+    static constexpr int BEFORE = (PADDING + VECTOR - 1) / VECTOR * VECTOR, SHIFT = BEFORE - PADDING;
+    static constexpr int UNITS = (SHIFT + COUNT + VECTOR - 1) / VECTOR;
+    const int first;
+    unsigned within[(UNITS + 31) / 32] = {};  // a bit for each unit
+
+    __device__ __forceinline__ Columns(int column, int wide) : first(column - BEFORE) {
+        #pragma unroll
+        for (int i = 0; i < UNITS; ++i) {
+            within[i / 32] |= (unsigned)((unsigned)(first + i * VECTOR) < (unsigned)wide) << i % 32;
         }
     }
 
-    // Those of a column of the kernel, in a plane.
     template <class T>
-    __device__ __forceinline__ void load(float (&values)[SPAN], const T* from, int x) const {
-        const int at = PADDED ? min(max(left + x * Geometry::DILATION[2], 0), wide - 1) : x * Geometry::DILATION[2];
-        const bool within = !PADDED || at == left + x * Geometry::DILATION[2];
+    __device__ __forceinline__ void load(float (&values)[UNITS * VECTOR], const T* line, bool there) const {
         #pragma unroll
-        for (int y = 0; y < SPAN; ++y) {
-            const float found = load_number(from + (lines[y] + at));
-            values[y] = !PADDED || (within && (unsigned)(top + y) < (unsigned)high) ? found : 0.0f;
+        for (int i = 0; i < UNITS; ++i) {
+            load_several<VECTOR>(values + i * VECTOR, line + first + i * VECTOR, there && (within[i / 32] >> i % 32 & 1));
         }
     }
 };
 
-// A thread computes RUN places of the result, one below the other, in fp32; for groups of few inputs and outputs. Geometry has
-// KERNEL, STEPS, PADDING and DILATION of each axis. weight(group, row, channel, tap) gives weights; the rest is as above.
-template <class Geometry, int RUN, class Out, class T, class Weight, class Value, class Index>
+// Along an axis: which input, from base() on, a thread's j-th place has for a tap. Of a transposed convolution a thread's first place is a multiple of
+// the stride, and not all taps count.
+template <class Geometry, int AXIS>
+struct Axis {
+    static constexpr bool UP = Geometry::TRANSPOSED;
+    static constexpr int STEP = Geometry::STEPS[AXIS], PADDING = Geometry::PADDING[AXIS], APART = Geometry::DILATION[AXIS];
+
+    __device__ __forceinline__ static constexpr bool counts(int j, int tap) { return !UP || (j + PADDING - tap * APART) % STEP == 0; }
+
+    __device__ __forceinline__ static constexpr int at(int j, int tap) {
+        return UP ? (j + PADDING - tap * APART) / STEP : j * STEP + tap * APART - PADDING;
+    }
+
+    __device__ __forceinline__ static constexpr int base(int place) { return UP ? place / STEP : place * STEP; }
+};
+
+// The last input, or the first one with a sign of -1, of so many places and taps, times the sign.
+template <class Axis, int PLACES, int TAPS>
+__device__ constexpr int furthest(int sign) {
+    int found = -(1 << 20);
+    for (int j = 0; j < PLACES; ++j) {
+        for (int tap = 0; tap < TAPS; ++tap) {
+            found = Axis::counts(j, tap) && sign * Axis::at(j, tap) > found ? sign * Axis::at(j, tap) : found;
+        }
+    }
+    return found;
+}
+
+template <class Geometry, int AXIS, int PLACES, int TAPS>
+struct Along : Axis<Geometry, AXIS> {
+    static_assert(!Geometry::TRANSPOSED || PLACES % Geometry::STEPS[AXIS] == 0, "Places of a thread begin at multiples of the stride");
+    static constexpr int FIRST = -furthest<Axis<Geometry, AXIS>, PLACES, TAPS>(-1);
+    static constexpr int COUNT = furthest<Axis<Geometry, AXIS>, PLACES, TAPS>(1) - FIRST + 1;
+};
+
+// Add what RUN x ACROSS places of the result have of a plane of the input: `weight` gives the plane's weights.
+template <class Geometry, int RUN, int ACROSS, int VECTOR, class T, class Weight>
+__device__ __forceinline__ void convolve_plane(float (&sum)[RUN][ACROSS], const T* plane, int row, int column, const Sizes& sizes, Weight weight) {
+    constexpr int HIGH = Geometry::KERNEL[1], WIDE = Geometry::KERNEL[2];
+    // Of large kernels a part of a row at a time.
+    constexpr bool WHOLE = HIGH * WIDE <= 64 || Geometry::TRANSPOSED;
+    constexpr int TALL = WHOLE ? HIGH : 1, PIECE = WHOLE || WIDE <= 16 ? WIDE : 16;
+    using Down = Along<Geometry, 1, RUN, TALL>;
+    using Right = Along<Geometry, 2, ACROSS, PIECE>;
+    using Here = Columns<Right::COUNT, -Right::FIRST, VECTOR>;
+    const int high = sizes.input[1], wide = sizes.input[2];
+    #pragma unroll 1
+    for (int first_row = 0; first_row < HIGH; first_row += TALL) {
+        #pragma unroll 1
+        for (int first = 0; first < WIDE; first += PIECE) {
+            float weights[TALL][PIECE];
+            #pragma unroll
+            for (int y = 0; y < TALL; ++y) {
+                #pragma unroll
+                for (int x = 0; x < PIECE; ++x) {
+                    weights[y][x] = WIDE % PIECE == 0 || first + x < WIDE ? weight((first_row + y) * WIDE + first + x) : 0.0f;
+                }
+            }
+            const Here here(Right::base(column) + first * Right::APART, wide);
+            const int top = Down::base(row) + Down::FIRST + first_row * Down::APART;
+            const T* line = plane + (long long)top * wide;
+            #pragma unroll
+            for (int number = 0; number < Down::COUNT; ++number, line += wide) {
+                float values[Here::UNITS * VECTOR];
+                here.load(values, line, (unsigned)(top + number) < (unsigned)high);
+                #pragma unroll
+                for (int i = 0; i < RUN; ++i) {
+                    #pragma unroll
+                    for (int y = 0; y < TALL; ++y) {
+                        if (!Down::counts(i, y) || Down::at(i, y) != Down::FIRST + number) {
+                            continue;
+                        }
+                        #pragma unroll
+                        for (int x = 0; x < PIECE; ++x) {
+                            if (WIDE % PIECE != 0 && first + x >= WIDE) {
+                                break;
+                            }
+                            #pragma unroll
+                            for (int j = 0; j < ACROSS; ++j) {
+                                if (Right::counts(j, x)) {
+                                    sum[i][j] = fmaf(values[Here::SHIFT + Right::at(j, x) - Right::FIRST], weights[y][x], sum[i][j]);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+// A thread's line and its place in that, of so many, without 64-bit divisions, which take long.
+struct Lines {
+    unsigned line, place;
+
+    __device__ __forceinline__ Lines(unsigned block, unsigned across) {
+        const unsigned first = block % across * blockDim.x + threadIdx.x;
+        line = block / across * blockDim.x + first / across, place = first % across;
+    }
+};
+
+// Whether VECTOR columns of the input are loaded at once, which ACROSS places of a thread begin at.
+template <class Geometry, int ACROSS, int VECTOR>
+constexpr bool FITS = VECTOR > 1
+    && (Geometry::TRANSPOSED ? ACROSS % (Geometry::STEPS[2] * VECTOR) == 0 : ACROSS * Geometry::STEPS[2] % VECTOR == 0);
+
+template <class Geometry, int ACROSS, int VECTOR, class T>
+__device__ __forceinline__ bool is_aligned(const T* input, const Sizes& sizes) {
+    return FITS<Geometry, ACROSS, VECTOR> && sizes.input[2] % VECTOR == 0 && reinterpret_cast<size_t>(input) % (VECTOR * sizeof(T)) == 0;
+}
+
+// Stores ACROSS neighbours, four at once where they are aligned: value(column, number).
+template <int ACROSS, class Out, class Index, class Value>
+__device__ __forceinline__ void store_line(Out* to, const Sizes& sizes, int image, int channel, int depth, int row, int column, Index index,
+        Value value) {
+    const auto apart = index(0, 0, 0, 0, 1), strides = index(0, 1, 0, 0, 0) | index(0, 0, 1, 0, 0) | index(0, 0, 0, 1, 0) | index(1, 0, 0, 0, 0);
+    Out* line = to + index(image, channel, depth, row, column);
+    if (ACROSS % 4 == 0 && apart == 1 && strides % 4 == 0 && index(0, 0, 0, 0, 0) == 0 && sizes.output[2] % 4 == 0
+        && reinterpret_cast<size_t>(to) % (4 * sizeof(Out)) == 0) {
+        #pragma unroll
+        for (int j = 0; j + 3 < ACROSS; j += 4) {
+            Several<4, Out> found;
+            #pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                found.of[k] = value(min(column + j + k, sizes.output[2] - 1), j + k);
+            }
+            if (column + j < sizes.output[2]) {
+                *reinterpret_cast<Several<4, Out>*>(line + j) = found;
+            }
+        }
+        return;
+    }
+    #pragma unroll
+    for (int j = 0; j < ACROSS; ++j) {
+        if (column + j < sizes.output[2]) {
+            line[j * apart] = value(column + j, j);
+        }
+    }
+}
+
+// A thread computes RUN x ACROSS places of the result in fp32; for groups of few inputs and outputs. Geometry has KERNEL, STEPS, PADDING and
+// DILATION of each axis, and is TRANSPOSED or not. weight(group, row, channel, tap) gives weights; the rest is as above. VECTOR columns of the input are loaded at once
+// where rows of it have a multiple of that.
+template <class Geometry, int RUN, int ACROSS, int VECTOR, class Out, class T, class Weight, class Value, class Index>
 __device__ __forceinline__ void convolve_directly(Out* to, const T* input, const Sizes& sizes, Weight weight, Value value,
         Index index) {
-    constexpr int DEEP = Geometry::KERNEL[0], HIGH = Geometry::KERNEL[1], WIDE = Geometry::KERNEL[2];
-    constexpr int STEP_DOWN = Geometry::STEPS[1];
-    constexpr int APART = Geometry::DILATION[1], SPAN = (RUN - 1) * STEP_DOWN + (HIGH - 1) * APART + 1;
-    long long rest = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    const int column = rest % sizes.output[2];
-    rest /= sizes.output[2];
-    const int runs = ceil_div(sizes.output[1], RUN), first = rest % runs * RUN;
-    rest /= runs;
+    constexpr int DEEP = Geometry::KERNEL[0], TAPS = Geometry::KERNEL[1] * Geometry::KERNEL[2];
+    const Lines lines(blockIdx.x, ceil_div(sizes.output[2], ACROSS));
+    const int column = lines.place * ACROSS;
+    const unsigned runs = ceil_div(sizes.output[1], RUN);
+    const int first = lines.line % runs * RUN;
+    unsigned rest = lines.line / runs;
     const int depth = rest % sizes.output[0];
     rest /= sizes.output[0];
-    const int row = rest % sizes.rows, group = rest / sizes.rows % sizes.groups, image = rest / sizes.rows / sizes.groups;
+    const int row = rest % sizes.rows;
+    rest /= sizes.rows;
+    const int group = rest % sizes.groups, image = rest / sizes.groups;
     if (image >= sizes.images) {
         return;
     }
-    const int plane = sizes.input[1] * sizes.input[2];
-    const Below<Geometry, SPAN> below(first, column, sizes);
-    float sum[RUN] = {};
+    const long long plane = (long long)sizes.input[1] * sizes.input[2];
+    float sum[RUN][ACROSS] = {};
+    const bool aligned = is_aligned<Geometry, ACROSS, VECTOR>(input, sizes);
     #pragma unroll 1
     for (int channel = 0; channel < sizes.channels; ++channel) {
         #pragma unroll 1
         for (int z = 0; z < DEEP; ++z) {
-            const int in_depth = depth * Geometry::STEPS[0] - Geometry::PADDING[0] + z * Geometry::DILATION[0];
-            if (Geometry::PADDING[0] > 0 && (in_depth < 0 || in_depth >= sizes.input[0])) {
+            const int whole = depth + Geometry::PADDING[0] - z * Geometry::DILATION[0];
+            const int in_depth = Geometry::TRANSPOSED ? whole / Geometry::STEPS[0]
+                                                      : depth * Geometry::STEPS[0] - Geometry::PADDING[0] + z * Geometry::DILATION[0];
+            if (in_depth < 0 || in_depth >= sizes.input[0] || (Geometry::TRANSPOSED && (whole < 0 || whole % Geometry::STEPS[0] != 0))) {
                 continue;
             }
             const T* from = input
-                + (((long long)image * sizes.groups + group) * sizes.channels + channel) * sizes.input[0] * plane
-                + (long long)in_depth * plane;
-            #pragma unroll (WIDE <= 7 ? WIDE : 1)
-            for (int x = 0; x < WIDE; ++x) {
-                float weights[HIGH], values[SPAN];
-                #pragma unroll
-                for (int y = 0; y < HIGH; ++y) {
-                    weights[y] = weight(group, row, channel, (z * HIGH + y) * WIDE + x);
-                }
-                below.load(values, from, x);
-                #pragma unroll
-                for (int i = 0; i < RUN; ++i) {
-                    #pragma unroll
-                    for (int y = 0; y < HIGH; ++y) {
-                        sum[i] = fmaf(values[i * STEP_DOWN + y * APART], weights[y], sum[i]);
-                    }
-                }
+                + ((((long long)image * sizes.groups + group) * sizes.channels + channel) * sizes.input[0] + in_depth) * plane;
+            auto taps = [&](int tap) { return (float)weight(group, row, channel, z * TAPS + tap); };
+            if (aligned) {
+                convolve_plane<Geometry, RUN, ACROSS, FITS<Geometry, ACROSS, VECTOR> ? VECTOR : 1>(sum, from, first, column, sizes, taps);
+            } else {
+                convolve_plane<Geometry, RUN, ACROSS, 1>(sum, from, first, column, sizes, taps);
             }
         }
     }
@@ -1501,63 +1712,44 @@ __device__ __forceinline__ void convolve_directly(Out* to, const T* input, const
     #pragma unroll
     for (int i = 0; i < RUN; ++i) {
         if (first + i < sizes.output[1]) {
-            to[index(image, channel, depth, first + i, column)] = value(image, channel, depth, first + i, column, sum[i]);
+            store_line<ACROSS>(to, sizes, image, channel, depth, first + i, column, index,
+                [&](int column, int j) { return value(image, channel, depth, first + i, column, sum[i][j]); });
         }
     }
 }
 
-// A thread computes OUTPUTS channels of RUN places of the result, one below the other, in fp32; for few terms. `shared` has the
-// weights of a block: OUTPUTS numbers for each term. The rest is as above; block numbers go over outputs first, then groups.
-template <class Geometry, int OUTPUTS, int RUN, class Out, class T, class Weight, class Value, class Index>
-__device__ __forceinline__ void convolve_few(Out* to, float* shared, const T* input, const Sizes& sizes, Weight weight, Value value,
-        Index index) {
-    static_assert(OUTPUTS % 4 == 0, "Weights are loaded four at a time");
-    constexpr int DEEP = Geometry::KERNEL[0], HIGH = Geometry::KERNEL[1], WIDE = Geometry::KERNEL[2], TAPS = DEEP * HIGH * WIDE;
-    constexpr int STEP_DOWN = Geometry::STEPS[1];
-    constexpr int APART = Geometry::DILATION[1], SPAN = (RUN - 1) * STEP_DOWN + (HIGH - 1) * APART + 1;
-    const int blocks = ceil_div(sizes.rows, OUTPUTS), first_row = blockIdx.x % blocks * OUTPUTS;
-    const int group = blockIdx.x / blocks % sizes.groups;
-    for (int i = threadIdx.x; i < sizes.channels * TAPS * OUTPUTS; i += blockDim.x) {
-        const int row = first_row + i % OUTPUTS;
-        shared[i] = row < sizes.rows ? weight(group, row, i / OUTPUTS / TAPS, i / OUTPUTS % TAPS) : 0.0f;
-    }
-    __syncthreads();
-    long long rest = (long long)(blockIdx.x / blocks / sizes.groups) * blockDim.x + threadIdx.x;
-    const int column = rest % sizes.output[2];
-    rest /= sizes.output[2];
-    const int runs = ceil_div(sizes.output[1], RUN), first = rest % runs * RUN;
-    rest /= runs;
-    const int depth = rest % sizes.output[0], image = rest / sizes.output[0];
-    if (image >= sizes.images) {
-        return;
-    }
-    const int plane = sizes.input[1] * sizes.input[2];
-    const Below<Geometry, SPAN> below(first, column, sizes);
-    float sum[OUTPUTS][RUN] = {};
+// Add what OUTPUTS channels of ACROSS places have of all inputs of an image's group.
+template <class Geometry, int OUTPUTS, int ACROSS, int VECTOR, class T>
+__device__ __forceinline__ void add_lines(float (&sum)[OUTPUTS][ACROSS], const float* shared, const T* input, int depth, int row, int column,
+        const Sizes& sizes) {
+    constexpr int DEEP = Geometry::KERNEL[0], HIGH = Geometry::KERNEL[1], WIDE = Geometry::KERNEL[2];
+    constexpr int PIECE = WIDE <= 8 ? WIDE : 8, APART = Geometry::DILATION[2], RIGHT = Geometry::STEPS[2];
+    using Here = Columns<(ACROSS - 1) * RIGHT + (PIECE - 1) * APART + 1, Geometry::PADDING[2], VECTOR>;
+    const int top = row * Geometry::STEPS[1] - Geometry::PADDING[1];
     #pragma unroll 1
-    for (int channel = 0; channel < sizes.channels; ++channel) {
+    for (int first = 0; first < WIDE; first += PIECE) {
+        const Here here(column * RIGHT + first * APART, sizes.input[2]);
         #pragma unroll 1
-        for (int z = 0; z < DEEP; ++z) {
-            const int in_depth = depth * Geometry::STEPS[0] - Geometry::PADDING[0] + z * Geometry::DILATION[0];
-            if (Geometry::PADDING[0] > 0 && (in_depth < 0 || in_depth >= sizes.input[0])) {
-                continue;
-            }
-            const T* from = input
-                + (((long long)image * sizes.groups + group) * sizes.channels + channel) * sizes.input[0] * plane
-                + (long long)in_depth * plane;
-            #pragma unroll (WIDE <= 3 ? WIDE : 1)
-            for (int x = 0; x < WIDE; ++x) {
-                float values[SPAN];
-                below.load(values, from, x);
-                const float* weights = shared + ((channel * DEEP + z) * HIGH * WIDE + x) * OUTPUTS;
+        for (int number = 0; number < sizes.channels * DEEP; ++number) {
+            const int in_depth = depth * Geometry::STEPS[0] - Geometry::PADDING[0] + number % DEEP * Geometry::DILATION[0];
+            const bool within = (unsigned)in_depth < (unsigned)sizes.input[0];
+            const T* line = input + ((long long)(number / DEEP * sizes.input[0] + in_depth) * sizes.input[1] + top) * sizes.input[2];
+            const float* weights = shared + (number * HIGH * WIDE + first) * OUTPUTS;
+            #pragma unroll (HIGH * PIECE <= 9 ? HIGH : 1)
+            for (int y = 0; y < HIGH; ++y, line += Geometry::DILATION[1] * sizes.input[2], weights += WIDE * OUTPUTS) {
+                float values[Here::UNITS * VECTOR];
+                here.load(values, line, within && (unsigned)(top + y * Geometry::DILATION[1]) < (unsigned)sizes.input[1]);
                 #pragma unroll
-                for (int y = 0; y < HIGH; ++y) {
+                for (int x = 0; x < PIECE; ++x) {
+                    if (WIDE % PIECE != 0 && first + x >= WIDE) {
+                        break;
+                    }
                     #pragma unroll
                     for (int four = 0; four < OUTPUTS; four += 4) {
-                        const float4 w = *reinterpret_cast<const float4*>(weights + y * WIDE * OUTPUTS + four);
+                        const float4 w = *reinterpret_cast<const float4*>(weights + x * OUTPUTS + four);
                         #pragma unroll
-                        for (int i = 0; i < RUN; ++i) {
-                            const float found = values[i * STEP_DOWN + y * APART];
+                        for (int i = 0; i < ACROSS; ++i) {
+                            const float found = values[Here::SHIFT + i * RIGHT + x * APART];
                             sum[four][i] = fmaf(found, w.x, sum[four][i]);
                             sum[four + 1][i] = fmaf(found, w.y, sum[four + 1][i]);
                             sum[four + 2][i] = fmaf(found, w.z, sum[four + 2][i]);
@@ -1568,19 +1760,41 @@ __device__ __forceinline__ void convolve_few(Out* to, float* shared, const T* in
             }
         }
     }
-    // What isn't stored is computed as well, so that no thread branches.
-    const int count = min(sizes.output[1] - first, RUN), last_row = sizes.output[1] - 1;
-    const auto down = index(0, 0, 0, 1, 0) - index(0, 0, 0, 0, 0);
+}
+
+// A thread computes OUTPUTS channels of ACROSS places of the result, beside each other, in fp32; for few terms. `shared` has the
+// weights of a block: OUTPUTS numbers for each term. The rest is as above; block numbers go over outputs first, then groups.
+template <class Geometry, int OUTPUTS, int ACROSS, int VECTOR, class Out, class T, class Weight, class Value, class Index>
+__device__ __forceinline__ void convolve_few(Out* to, float* shared, const T* input, const Sizes& sizes, Weight weight, Value value,
+        Index index) {
+    static_assert(OUTPUTS % 4 == 0, "Weights are loaded four at a time");
+    constexpr int TAPS = Geometry::KERNEL[0] * Geometry::KERNEL[1] * Geometry::KERNEL[2];
+    const int blocks = ceil_div(sizes.rows, OUTPUTS), first_row = blockIdx.x % blocks * OUTPUTS;
+    const int group = blockIdx.x / blocks % sizes.groups;
+    for (int i = threadIdx.x; i < sizes.channels * TAPS * OUTPUTS; i += blockDim.x) {
+        const int row = first_row + i % OUTPUTS;
+        shared[i] = row < sizes.rows ? (float)weight(group, row, i / OUTPUTS / TAPS, i / OUTPUTS % TAPS) : 0.0f;
+    }
+    __syncthreads();
+    const Lines lines(blockIdx.x / blocks / sizes.groups, ceil_div(sizes.output[2], ACROSS));
+    const int column = lines.place * ACROSS, row = lines.line % sizes.output[1], depth = lines.line / sizes.output[1] % sizes.output[0];
+    const int image = lines.line / sizes.output[1] / sizes.output[0];
+    if (image >= sizes.images) {
+        return;
+    }
+    const T* from = input + ((long long)image * sizes.groups + group) * sizes.channels * sizes.input[0] * sizes.input[1] * sizes.input[2];
+    float sum[OUTPUTS][ACROSS] = {};
+    if (is_aligned<Geometry, ACROSS, VECTOR>(input, sizes)) {
+        add_lines<Geometry, OUTPUTS, ACROSS, FITS<Geometry, ACROSS, VECTOR> ? VECTOR : 1>(sum, shared, from, depth, row, column, sizes);
+    } else {
+        add_lines<Geometry, OUTPUTS, ACROSS, 1>(sum, shared, from, depth, row, column, sizes);
+    }
     #pragma unroll
     for (int j = 0; j < OUTPUTS; ++j) {
-        const int channel = group * sizes.rows + min(first_row + j, sizes.rows - 1);
-        Out* at = to + index(image, channel, depth, first, column);
-        #pragma unroll
-        for (int i = 0; i < RUN; ++i, at += down) {
-            const auto found = value(image, channel, depth, min(first + i, last_row), column, sum[j][i]);
-            if (first_row + j < sizes.rows && i < count) {
-                *at = found;
-            }
+        if (first_row + j < sizes.rows) {
+            const int channel = group * sizes.rows + first_row + j;
+            store_line<ACROSS>(to, sizes, image, channel, depth, row, column, index,
+                [&](int column, int i) { return value(image, channel, depth, row, column, sum[j][i]); });
         }
     }
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,14 +21,14 @@ from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, nu
 from mctskernel.problems.plain_cuda.element_types import converted, stored
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES
-from mctskernel.problems.plain_cuda.rules import argument, base_name, operator_name, tensors
+from mctskernel.problems.plain_cuda.rules import argument, base_name, operator_name, readers, tensors
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.epilogues import HEADER, Epilogue, Written, by_header
 from mctskernel.problems.templates.pools import Pool, pools
 from mctskernel.problems.templates.row_space import extents_of
 from mctskernel.problems.templates.row_steps import Step
 from mctskernel.problems.templates.rows import readers_of, row_groups
-from mctskernel.problems.templates.tiles import end_of, with_follower
+from mctskernel.problems.templates.tiles import end_of, sum_of_parts, with_follower
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -44,6 +45,9 @@ MANY_PARTS = 8
 MOST_TAPS = {False: 21, True: 7}
 """Taps whose weights a stage holds, for each of TF32 and exact products."""
 
+FAR = 3
+"""Dilation of rows from which it takes less to load each of them again than what lies between."""
+
 MOST_STACKED = 16
 """Phases that a block computes: as many as a warp has rows."""
 
@@ -56,6 +60,9 @@ EXACT = 8
 TOGETHER = (16, 12, 8, 4)
 """Outputs that a thread computes where few terms are summed in fp32."""
 
+THREADS, MOST_WEIGHTS = 270_000, 64
+"""Threads that fill a GPU, and weights that one has in registers."""
+
 TILE_CYCLES, TAP_CYCLES, DIRECT_CYCLES = 11, 3.4, 0.0165
 """Cycles of a multiprocessor for a place: of 64 rows, 8 terms of each in three products, and one term in fp32."""
 
@@ -65,8 +72,11 @@ FEW_STEPS = 24
 WIDEST, STORING = 4096, 11264
 """Columns of a strip, and bytes of shared memory beside stages."""
 
-BLOCKS = 2112
-"""16 for each multiprocessor of the GPUs that templates are made for: those that come later even the others out."""
+MULTIPROCESSORS, MANY = 132, 100
+"""Of the GPUs that templates are made for, and convolutions of which a launch plan has no room for further kernels."""
+
+BLOCKS = 16 * MULTIPROCESSORS
+"""Those that come later even the others out."""
 
 MOST_STATIC, SHARED, MOST_SHARED = 48 << 10, 101 << 10, 232448
 """Bytes of shared memory: that need no permission, of stages where two blocks fit on a multiprocessor, and of one."""
@@ -97,6 +107,13 @@ class Geometry:
     stacked: bool = True
     beside: int = 1
     """Columns of a plain convolution's result that are phases, too, so that a block of few outputs computes several."""
+    folded: bool = False
+    """Whether the columns of the kernel are as channels of their own, so that fewer products are of empty ones."""
+
+    @property
+    def fold(self) -> int:
+        """The channels that an input is, one for each column of the kernel."""
+        return self.kernel[2] if self.folded else 1
 
     @property
     def stack(self) -> int:
@@ -118,6 +135,13 @@ class Geometry:
         taps = [tap * self.dilation[2] for tap in range(self.kernel[2])]
         both = {*taps, *(self.stride[2] + each for each in taps)}
         return replace(self, beside=2) if not self.transposed and len(both) < 2 * len(taps) else self
+
+    def with_fewest(self, inputs: float, rows: float, words: int) -> Geometry:
+        """The same with columns as channels, or in pairs, where that takes fewer products."""
+        one, all_ = math.ceil(inputs / words) * self.kernel[2], math.ceil(inputs * self.kernel[2] / words)
+        if not self.transposed and 2 * all_ <= one:
+            return replace(self, folded=True)
+        return self.in_pairs() if rows <= MOST_ROWS // 4 else self
 
     def sections(self, most: int) -> Iterator[Section]:
         """The sections of all phases in order, of at most so many taps unless one row has more."""
@@ -142,7 +166,7 @@ class Geometry:
         """The taps of an axis, of a phase, by what they have in common: input step * (place + at) + base."""
         stride, padding, dilation = self.stride[axis], self.padding[axis], self.dilation[axis]
         found: dict[int, list[tuple[int, int]]] = {}
-        for tap in range(self.kernel[axis]):
+        for tap in range(1 if axis == 2 and self.folded else self.kernel[axis]):
             if self.transposed:
                 at, rest = divmod(phase + padding - tap * dilation, stride)
                 if rest == 0:
@@ -155,6 +179,8 @@ class Geometry:
     def _split(self, phase: int, depth: int, depth_tap: int, given: Any) -> Iterator[Section]:
         (rows, columns), most = given
         parts = math.ceil(len(rows.taps) * len(columns.taps) / most)
+        if not self.transposed and self.dilation[1] >= FAR:
+            parts = len(rows.taps)
         size = math.ceil(len(rows.taps) / parts)
         left = min(at for _, at in columns.taps)
         for start in range(0, len(rows.taps), size):
@@ -249,7 +275,8 @@ class Tables:
             f"    static constexpr int MOST_TAPS = {self.most_taps};\n"
             f"    static constexpr bool EXACT = {str(self.exact).lower()};\n"
             f"    static constexpr int HALO_ROWS = {rows}, HALO_COLUMNS = {columns};\n"
-            f"{_arrays({'STEPS': geometry.steps, 'OUT': geometry.out})}}};"
+            f"{_arrays({'STEPS': geometry.steps, 'OUT': geometry.out})}"
+            f"    static constexpr int FOLD = {geometry.fold}, FOLD_APART = {geometry.dilation[2]};\n}};"
         )
 
 
@@ -277,7 +304,7 @@ class Convolution:
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """A kernel that packs the weights, the convolution's, and one that completes a reduction or a pool."""
         node = self.nodes[0]
-        tensor: Any = argument(node, "input")
+        tensor = _source(node)[0]
         schedule.include(HEADER)
         groups = int(argument(node, "groups"))
         body = schedule.body(place)
@@ -285,35 +312,21 @@ class Convolution:
         channels, rows = given[1] // groups, out[1] // groups
         places = self._places(out)
         named = ("TILE_ROWS", "STRIP", "DEEP", "STAGES", "WARP_GROUPS", "LOADERS", "BLOCKS")
-        # More warps compute what follows, and products take more of shared memory's time.
-        follows = self.held is not node or bool(self.pool or self.epilogue)
-        of_channels = self.epilogue is not None and not self.epilogue.parts
-        several = (of_channels or (follows and self.tables.exact)) and self.tables.is_even
-        shape = self._choice(schedule, channels, rows, places)
-        # With so many threads 256 places are multiplied by halves, which read more of shared memory.
-        is_wide = shape[0] == MOST_ROWS and not self.tables.exact and numbers(node) is torch.float32
-        loaders = 2 if is_wide and not several else 1
-        choice = (*shape, 2 if several else 1, loaders, BLOCKS)
+        choice = self._choice(schedule, channels, rows, places)
         macros = tuple(schedule.macro(*each) for each in zip(named, choice, strict=True))
         is_stored = bool(self.epilogue and self.epilogue.stored)
         in_pairs = self.pool or is_stored or (not self.epilogue and schedule.estimate(out[-1:]) % 2 == 0)
+        split = self._split(schedule, self._steps(schedule, channels), out, places)
         name = schedule.fresh(node.name)
         schedule.define(self.tables.text(name, by_image=bool(self.epilogue and self.epilogue.by_image)))
-        sizes = _sizes(node, body, places)
-        tile, deep = (sympy.Symbol(macros[number], integer=True, positive=True) for number in (0, 2))
-        terms = WORDS * 4 // numbers(node).itemsize
-        extents = (
-            sympy.Integer(groups),
-            _parts(rows, sympy.floor(tile * (16 // self.tables.geometry.stack) / 16)),
-            sympy.Integer(sum(len(each.taps) for each in self.tables.sections)),
-            _parts(channels, deep * terms),
-            sympy.Integer(1 + self.tables.exact),
-            deep * terms * tile,
-        )
-        packed = Place(schedule.fresh(f"{node.name}_weights"), numbers(node), extents)
-        schedule.add_scratch(packed)
+        sizes = _sizes(node, body, places) + (f", {split}" if split else "")
+        packed = self._packed(schedule, channels, rows, macros)
         yield self._packing(schedule, packed, (name, sizes, macros))
         step, target = None, place
+        if split:
+            count = sympy.Symbol(split, integer=True, positive=True)
+            target = Place(schedule.fresh(f"{node.name}_parts"), torch.float32, (out[0] * count, *out[1:]))
+            schedule.add_scratch(target)
         if self.epilogue and self.epilogue.parts:
             step = self.epilogue.step(schedule, self._count_parts(out[0], places, macros))
             target = step.buffer or place
@@ -322,11 +335,15 @@ class Convolution:
             extents = (*out[:-1], sympy.floor(out[-1] / 2)) if self.pool else out
             target = Place(schedule.fresh(self.held.name), torch.float32, extents)
             schedule.add_scratch(target)
-        of_block = f"{name}_geometry, {tile}, {macros[1]}, {macros[4]}"
-        follow = self._follow(schedule, target if self.pool else place, step, of_block)
-        words = name, sizes, (*macros, "2" if in_pairs else "1")
+        of_block = "" if split else f"{name}_geometry, {macros[0]}, {macros[1]}, {macros[4]}"
+        follow = self._follow(schedule, target if self.pool or split else place, step, of_block)
+        words = name, sizes, (*macros, "2" if in_pairs else "1", split or "1")
         also = (step.buffer,) if step and step.buffer and is_stored else ()
         yield self._product(schedule, (target, *also), words, (schedule.places[tensor], packed), follow)
+        if split:
+            parts = sum_of_parts(Place(target.name, torch.float32, (count, *out)))
+            given_sum = {node: lambda body, index: _with_bias(node, body, index, parts(body, index))}
+            yield schedule.kernel(schedule.whole(self.nodes[-1], place, given_sum))
         if self.pool or is_stored:
             schedule.places[self.held] = target
         if self.epilogue and step:
@@ -337,6 +354,40 @@ class Convolution:
     def _places(self, out: Sequence[sympy.Expr]) -> list[sympy.Expr]:
         """The places of a phase along each axis."""
         return [*map(_parts, _three(out[2:], ONE), self.tables.geometry.out)]
+
+    def _steps(self, schedule: Schedule, channels: sympy.Expr) -> int:
+        """The products of terms of a tap."""
+        terms = schedule.estimate((channels,)) * self.tables.geometry.fold
+        return math.ceil(terms / (WORDS * 4 // numbers(self.nodes[0]).itemsize))
+
+    def _split(
+        self, schedule: Schedule, steps: int, out: Sequence[sympy.Expr], places: Sequence[sympy.Expr]
+    ) -> str:
+        """The macro of parts of the channels that blocks of their own compute, where there would be too few."""
+        results = schedule.estimate(out)
+        blocks = results / OF_BLOCK
+        for halo, extent in zip(self.tables.halo, places[1:], strict=True):
+            blocks *= 1 + halo / schedule.estimate((extent,))
+        taps = sum(len(each.taps) for each in self.tables.sections) / self.tables.phases
+        products = steps * taps * 128 * (3 if self.tables.exact else 1)
+
+        def cycles(splits: int) -> float:
+            """About, of products by blocks beside each other, and of storing parts and loading them again."""
+            waves, alone = (
+                math.ceil(blocks * splits / 2 / MULTIPROCESSORS),
+                blocks * splits <= MULTIPROCESSORS,
+            )
+            stored = (splits > 1) * (3000 + splits * results / 325)
+            return waves * products / splits * (1.6 if alone else 2) + stored
+
+        found = min((each for each in (1, 2, 4, 8, 16) if steps >= 2 * each or each == 1), key=cycles)
+        node = self.nodes[0]
+        is_one_of_many = len(node.graph.find_nodes(op="call_function", target=node.target)) > MANY
+        if self.epilogue or self.pool or is_one_of_many or cycles(found) > 0.75 * cycles(1):
+            return ""
+        split = schedule.macro("SPLITS", found)
+        schedule.require(f"{split} >= 1 && {split} <= 64")
+        return split
 
     def _count_parts(
         self, images: sympy.Expr, places: Sequence[sympy.Expr], macros: Sequence[str]
@@ -356,13 +407,13 @@ class Convolution:
 
     def _choice(
         self, schedule: Schedule, channels: sympy.Expr, rows: sympy.Expr, places: Sequence[sympy.Expr]
-    ) -> tuple[int, int, int, int]:
-        """Rows of a block, columns of a strip, steps of a stage, and stages."""
+    ) -> tuple[int, ...]:
+        """Rows of a block, columns of a strip, steps of a stage, stages, warp groups and loaders, and blocks."""
         columns = schedule.estimate((places[2],))
-        steps = math.ceil(schedule.estimate((channels,)) / (WORDS * 4 // numbers(self.nodes[0]).itemsize))
+        steps = self._steps(schedule, channels)
         sections = self.tables.sections
         taps = sum(len(each.taps) for each in sections) / self.tables.phases
-        deep = 2 if steps > 1 and self.tables.most_taps < 3 else 1
+        deep = min(steps, 3 if steps == 3 else 2) if self.tables.most_taps < 3 else 1
         stack = self.tables.geometry.stack
         is_short = stack == 1 and deep == 1 and steps * taps < FEW_STEPS
         channels_of_block = self.epilogue is not None and not self.epilogue.parts
@@ -386,7 +437,33 @@ class Convolution:
                 break  # two blocks on a multiprocessor
         stage = self.tables.stage(tile, strip, deep)
         memory = SHARED if 2 * stage <= SHARED else MOST_SHARED - STORING
-        return tile, strip, deep, min(max(memory // stage, 2), 4)
+        # More warps compute what follows, and products take more of shared memory's time.
+        follows = self.held is not self.nodes[0] or bool(self.pool or self.epilogue)
+        several = (channels_of_block or (follows and self.tables.exact)) and self.tables.is_even
+        # With so many threads 256 places are multiplied by halves, which read more of shared memory.
+        is_wide = tile == MOST_ROWS and numbers(self.nodes[0]) is torch.float32
+        is_wide = not self.tables.exact and (is_wide or self.tables.most_taps * deep < 3)
+        groups = (2, 1) if several else (1, 2 if is_wide else 1)
+        return tile, strip, deep, min(max(memory // stage, 2), 4), *groups, BLOCKS
+
+    def _packed(
+        self, schedule: Schedule, channels: sympy.Expr, rows: sympy.Expr, macros: Sequence[str]
+    ) -> Place:
+        """The buffer of packed weights."""
+        node = self.nodes[0]
+        tile, deep = (sympy.Symbol(macros[number], integer=True, positive=True) for number in (0, 2))
+        terms = WORDS * 4 // numbers(node).itemsize
+        extents = (
+            sympy.Integer(argument(node, "groups")),
+            _parts(rows, sympy.floor(tile * (16 // self.tables.geometry.stack) / 16)),
+            sympy.Integer(sum(len(each.taps) for each in self.tables.sections)),
+            _parts(channels * self.tables.geometry.fold, deep * terms),
+            sympy.Integer(1 + self.tables.exact),
+            deep * terms * tile,
+        )
+        packed = Place(schedule.fresh(f"{node.name}_weights"), numbers(node), extents)
+        schedule.add_scratch(packed)
+        return packed
 
     def _packing(self, schedule: Schedule, packed: Place, words: _Words) -> tuple[str, str]:
         """The kernel that packs the weights."""
@@ -421,6 +498,8 @@ class Convolution:
             text, reads = self.epilogue.of_places(schedule, step, of_block, value.text(), text)
         elif self.epilogue:
             text, reads = self.epilogue.of_channels(schedule, place, of_block)
+        elif not of_block:
+            return f"        convolutions::Sum(),\n        {text}", reads
         of_sum = _function(value, names, f"float {names[-1]}")
         return f"        {of_sum},\n        {text}", [*value.reads.values(), *reads]
 
@@ -434,7 +513,7 @@ class Convolution:
     ) -> tuple[str, str]:
         """The kernel of the convolution."""
         node, (place, *also) = self.nodes[0], written
-        name, sizes, (tile, strip, deep, stages, warp_groups, loaders, blocks, vector) = words
+        name, sizes, (tile, strip, deep, stages, warp_groups, loaders, blocks, vector, split) = words
         tensor, packed = read
         body = schedule.body(place)
         out = body.extents(node)
@@ -485,7 +564,7 @@ class Convolution:
         grid = (
             f"ceil_div({planes} * {high} * (ceil_div({across}, {strips}) + {columns}), {OF_BLOCK} // {tile})"
             f" * {strips}"
-            f" * ceil_div({count_in_plan((out[1] // groups,))}, {own}) * {groups * self.tables.phases}"
+            f" * ceil_div({count_in_plan((out[1] // groups,))}, {own}) * {groups * self.tables.phases} * {split}"
         )
         return schedule.function(made), schedule.launch(
             made, f"min(max({blocks}, {grid} // 16), {grid})", threads, f"{stage.format('//')} + {STORING}"
@@ -503,7 +582,7 @@ class DirectConvolution:
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """Its kernel."""
         node = self.nodes[0]
-        tensor: Any = argument(node, "input")
+        tensor = _source(node)[0]
         found = schedule.places[tensor]
         schedule.include(HEADER)
         name = schedule.fresh(node.name)
@@ -514,24 +593,24 @@ class DirectConvolution:
             "PADDING": geometry.padding,
             "DILATION": geometry.dilation,
         }
-        schedule.define(f"struct {name}_geometry {{\n{_arrays(listed)}}};")
+        transposed = f"    static constexpr bool TRANSPOSED = {str(geometry.transposed).lower()};\n"
+        schedule.define(f"struct {name}_geometry {{\n{_arrays(listed)}{transposed}}};")
         body = schedule.body(place)
         out = _three(body.extents(node)[2:], ONE)
-        run = schedule.macro("RUN", 1 if out[1] == ONE else 4 if self.outputs > 1 else 16)
-        schedule.require(f"{run} >= 1 && {run} <= 32")
+        run, across, vector = self._choice(schedule, body, out)
         outputs = schedule.macro("OUTPUTS", self.outputs) if self.outputs > 1 else ""
         weights = _weights(node, body)
         value, index, names = _epilogue(self.nodes, schedule, place)
         of_sum = _function(value, names, f"float {names[-1]}")
         follow = f"        {of_sum},\n        {_function(index, names)}"
         result, images = (schedule.parameter(each.name) for each in (place, found))
-        call = f"convolve_directly<{name}_geometry, {run}>({result}, {images}"
+        call = f"convolve_directly<{name}_geometry, {run}, {across}, {vector}>({result}, {images}"
         shared = ""
         if outputs:
             schedule.require(f"{outputs} >= 4 && {outputs} <= 32 && {outputs} % 4 == 0")
             memory = value.fresh("shared")
             shared = f"    extern __shared__ unsigned char {memory}[];\n"
-            call = f"convolve_few<{name}_geometry, {outputs}, {run}>({result}, (float*){memory}, {images}"
+            call = f"convolve_few<{name}_geometry, {outputs}, {across}, {vector}>({result}, (float*){memory}, {images}"
         text = (
             f"{shared}    const convolutions::Sizes sizes = {{{_sizes(node, body, out)}}};\n"
             f"    convolutions::{call}, sizes,\n"
@@ -551,18 +630,38 @@ class DirectConvolution:
         groups = int(argument(node, "groups"))
         together = (images, out[0]) if outputs else (images, rows, out[0])
         threads = f"{count_in_plan(together)} * ceil_div({count_in_plan((out[1],))}, {run})"
-        grid = f"ceil_div({threads} * {count_in_plan((out[2],))}, 256)"
+        grid = f"ceil_div({threads} * ceil_div({count_in_plan((out[2],))}, {across}), 256)"
         if outputs:
             grid += f" * ceil_div({count_in_plan((rows // groups,))}, {outputs}) * {groups}"
             channels = body.extents(tensor)[1] // groups
             shared = f"{count_in_plan((channels,))} * {math.prod(geometry.kernel)} * {outputs} * 4"
         yield schedule.function(made), schedule.launch(made, grid, "256", shared)
 
+    def _choice(self, schedule: Schedule, body: Body, out: Sequence[sympy.Expr]) -> tuple[str, str, str]:
+        """Rows and columns of a thread, and columns that are loaded at once, as macros or numbers."""
+        node = self.nodes[0]
+        high, wide = (schedule.estimate((each,)) for each in out[1:])
+        planes = schedule.estimate(body.extents(argument(node, "weight"))[1:2]) * self.geometry.kernel[0]
+        columns = 1 if wide <= 2 else 4 if high > 1 or self.outputs > 1 else 8
+        most = 1 if high == 1 or self.outputs > 1 else 4 if planes == 1 else 8
+        while most > 2 and schedule.estimate(body.extents(node)) < THREADS * most * columns:
+            most //= 2
+        down, right = self.geometry.out[1:]
+        columns = math.ceil(columns / right) * right * (2 if right == 2 else 1)
+        across = schedule.macro("ACROSS", columns)
+        width = schedule.estimate(body.extents(_source(node)[0])[-1:])
+        vector = schedule.macro("VECTOR", math.gcd(width, 4), 1, 2, 4)
+        run = "1"
+        if self.outputs == 1 and high > 1:
+            run = schedule.macro("RUN", math.ceil(high / math.ceil(high / most) / down) * down)
+        schedule.require(f"{across} >= 1 && {across} <= 16 && {run} >= 1 && {run} <= 32")
+        return run, across, vector
+
 
 def _sizes(node: Node, body: Body, places: Sequence[sympy.Expr]) -> str:
     """The initialiser of a convolution's Sizes."""
     groups, out = int(argument(node, "groups")), body.extents(node)
-    given = body.extents(argument(node, "input"))
+    given = body.extents(_source(node)[0])
     axes = (_three(given[2:], ONE), _three(out[2:], ONE), places)
     counts = in_cpp(out[0]), str(groups), in_cpp(given[1] // groups), in_cpp(out[1] // groups)
     return ", ".join((*counts, *(f"{{{', '.join(map(in_cpp, each))}}}" for each in axes)))
@@ -598,18 +697,22 @@ def _epilogue(nodes: Sequence[Node], schedule: Schedule, place: Place) -> tuple[
     names: tuple[str, ...] = ()
 
     def given(body: Body, index: Index) -> str:
-        bias: Any = argument(node, "bias")
-        return names[-1] if bias is None else f"({names[-1]} + {body.read(bias, (index[1],))})"
+        return _with_bias(node, body, index, names[-1])
 
     value, at = (schedule.body(place, kind, {node: given}) for _ in range(2))
     for body in (value, at):
         names = tuple(map(body.fresh, words))
-    image = "0" if value.extents(node)[0] == ONE else names[0]
+    image = "0" if place.extents[0] == ONE else names[0]
     index = (image, names[1], *names[5 - rank : 5])
     text = converted(value.read(last, index), numbers(last), place.dtype)
     value.line(f"return {stored(place.dtype, text)};")
     at.line(f"return {at.flat(index, place.extents)};")
     return value, at, names
+
+
+def _with_bias(node: Node, body: Body, index: Index, value: str) -> str:
+    bias: Any = argument(node, "bias")
+    return value if bias is None else f"({value} + {body.read(bias, (index[1],))})"
 
 
 def _function(body: Body, names: tuple[str, ...], *further: str) -> str:
@@ -631,19 +734,21 @@ def convolutions(
         if geometry is None:
             continue
         groups = int(argument(node, "groups"))
-        tensor: Any = argument(node, "input")
+        tensor = _source(node)[0]
         inputs, rows = (
             traced.estimate(traced.expression(each.meta["val"].shape[1])) // groups for each in (tensor, node)
         )
-        if not geometry.transposed and inputs * rows < FEW:
+        is_small = math.prod(geometry.kernel[1:]) <= MOST_WEIGHTS and max(geometry.stride[1:]) <= 4
+        if inputs * rows < FEW and (is_small or not geometry.transposed):
             yield DirectConvolution(nodes, geometry)
             continue
         is_few = inputs <= EXACT or (bool(traced.moved) and any(map(_is_sum, tensors(node)[:2])))
         exact = is_few and numbers(node) is torch.float32
         terms = inputs * math.prod(geometry.kernel)
-        own = geometry.in_pairs() if rows <= MOST_ROWS // 4 else geometry
+        own = geometry.with_fewest(inputs, rows, WORDS * 4 // numbers(node).itemsize)
         tables = Tables(own, tuple(own.sections(MOST_TAPS[exact])), exact)
-        if is_few and not geometry.transposed and _is_direct(terms, inputs, rows, tables):
+        steps = math.ceil(inputs * own.fold * numbers(node).itemsize / (4 * WORDS))
+        if is_few and not geometry.transposed and _is_direct(terms, steps, rows, tables):
             yield DirectConvolution(nodes, geometry, min(TOGETHER, key=lambda each: (-rows % each, -each)))
             continue
         if 2 * tables.stage(64, 8, 1) > MOST_SHARED - STORING:
@@ -693,11 +798,14 @@ def _pays(epilogue: Epilogue, tables: Tables, rows: float, traced: Traced) -> bo
     return places >= MANY_PARTS * OF_BLOCK / MOST_ROWS * math.prod(tables.geometry.out)
 
 
-def _is_direct(terms: float, inputs: float, rows: float, tables: Tables) -> bool:
-    """Whether fp32 takes fewer cycles than three products in TF32, which fill 64 rows and steps of 8 inputs."""
-    steps = math.ceil(inputs / WORDS) * sum(len(each.taps) for each in tables.sections)
-    products = math.ceil(rows / 64) * (TILE_CYCLES + steps * TAP_CYCLES) / tables.geometry.beside
-    return terms * max(TOGETHER) * 4 <= MOST_STATIC and rows * terms * DIRECT_CYCLES < products
+def _is_direct(terms: float, steps: int, rows: float, tables: Tables) -> bool:
+    """Whether fp32 takes fewer cycles than products on tensor cores: of 64 rows, and so many steps for each tap."""
+    steps *= sum(len(each.taps) for each in tables.sections)
+    each = TAP_CYCLES if tables.exact else TAP_CYCLES / 3
+    products = math.ceil(rows / 64) * (TILE_CYCLES + steps * each) / tables.geometry.beside
+    # Columns beside each other share what they read, unless the kernel has one.
+    cycles = rows * terms * DIRECT_CYCLES * (1.6 if tables.geometry.kernel[2] == 1 else 1)
+    return terms * max(TOGETHER) * 4 <= MOST_STATIC and cycles < products
 
 
 def _is_sum(node: Node) -> bool:
@@ -711,10 +819,24 @@ def _is_sum(node: Node) -> bool:
 
 def convolved(kept: Sequence[Node]) -> Iterator[Node]:
     """The views that convolutions read, which they had better find in memory as they are."""
-    for node in filter(_is_covered, kept):
-        tensor: Any = argument(node, "input")
-        if tensor.op == "call_function":
-            yield tensor
+    tensors_of = (_source(node)[0] for node in kept if _is_covered(node))
+    yield from (each for each in tensors_of if each.op == "call_function")
+
+
+def padded(kept: Sequence[Node]) -> set[Node]:
+    """What only puts zeros around the inputs of convolutions, which read those as they are."""
+    return {argument(node, "input") for node in kept if _is_covered(node) and _source(node)[1]}
+
+
+def _source(node: Node) -> tuple[Node, Sequence[int]]:
+    """What a convolution reads, and the zeros that another operator adds before and after its axes, last axis first."""
+    tensor: Any = argument(node, "input")
+    if operator_name(tensor) == "aten.constant_pad_nd" and readers(tensor) == [node]:
+        pads = argument(tensor, "pad")
+        is_known = all(isinstance(each, int) and each >= 0 for each in pads) and not argument(tensor, "value")
+        if is_known and not argument(node, "transposed") and len(pads) <= 2 * (tensor.meta["val"].dim() - 2):
+            return argument(tensor, "self"), pads
+    return tensor, ()
 
 
 def _is_covered(node: Node) -> bool:
@@ -734,10 +856,11 @@ def _geometry(node: Node, traced: Traced) -> Geometry | None:
         values = [int(value) for value in argument(node, word)]
         return _three(values * len(kernel) if len(values) == 1 else values, empty)
 
+    before = _three(_source(node)[1][-2::-2], 0)
     return Geometry(
         _three([int(size) for size in kernel], 1),
         along("stride", 1),
-        along("padding", 0),
+        tuple(map(operator.add, along("padding", 0), before)),
         along("dilation", 1),
         bool(argument(node, "transposed")),
     )

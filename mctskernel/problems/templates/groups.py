@@ -11,7 +11,7 @@ from mctskernel.problems.plain_cuda.schedule import Group, Templates
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.attention import attentions, moved
 from mctskernel.problems.templates.chains import chain_groups
-from mctskernel.problems.templates.convolutions import convolutions, convolved
+from mctskernel.problems.templates.convolutions import convolutions, convolved, padded
 from mctskernel.problems.templates.pools import pools
 from mctskernel.problems.templates.rows import row_groups, row_operands
 from mctskernel.problems.templates.scans import flipped_scans, scan_groups
@@ -37,6 +37,7 @@ def cut(order: Sequence[Node], kept: Sequence[Node], traced: Traced) -> list[Nod
     found = {*kept, *row_operands(kept, traced), *flipped_scans(kept, traced.outputs), *convolved(kept)}
     found.update(moved(kept, traced.outputs))
     found.update([*followed(order, kept, traced), *narrowed(kept)])
+    found -= padded(kept)
     return [node for node in order if node in found]
 
 

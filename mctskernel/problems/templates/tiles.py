@@ -154,7 +154,7 @@ class Product:
         yield self._of_tiles(schedule, target, given, tiling, split or before)
         if split:
             yield schedule.kernel(
-                schedule.whole(self.nodes[-1], place, {self.nodes[0]: _sum_of_parts(target)})
+                schedule.whole(self.nodes[-1], place, {self.nodes[0]: sum_of_parts(target)})
             )
 
     def _of_tiles(
@@ -753,7 +753,7 @@ def end_of(node: Node, order: Iterable[Node], kept: Sequence[Node], traced: Trac
     return ends[-1] if ends else node
 
 
-def _sum_of_parts(parts: Place) -> Given:
+def sum_of_parts(parts: Place) -> Given:
     def given(body: Body, index: Index) -> str:
         found = body.variable("float", "sum", "0.0f")
         with body.loop("part", "0", body.size(parts.extents[0])) as part:
