@@ -379,13 +379,15 @@ struct At {
 
 template <class Geometry, class Part>
 __device__ __forceinline__ At result_at(const Part& part, const Sizes& sizes, int n, int of_stack) {
-    constexpr int STACK = Geometry::STACK, ACROSS = Geometry::OUT[2] / STACK;
+    // nvcc takes no element of a constexpr array in other expressions.
+    constexpr int STACK = Geometry::STACK, DEPTHS = Geometry::OUT[0], ROWS = Geometry::OUT[1], COLUMNS = Geometry::OUT[2];
+    constexpr int ACROSS = COLUMNS / STACK;
     const Place place = part.place(n);
     At at;
     at.image = place.image;
-    at.depth = place.depth * Geometry::OUT[0] + part.phase / (Geometry::OUT[1] * ACROSS);
-    at.row = place.row * Geometry::OUT[1] + part.phase / ACROSS % Geometry::OUT[1];
-    at.column = (part.strip + place.column) * Geometry::OUT[2] + part.phase % ACROSS + of_stack;
+    at.depth = place.depth * DEPTHS + part.phase / (ROWS * ACROSS);
+    at.row = place.row * ROWS + part.phase / ACROSS % ROWS;
+    at.column = (part.strip + place.column) * COLUMNS + part.phase % ACROSS + of_stack;
     at.inside = (Geometry::BY_IMAGE ? place.image == part.image : place.image < sizes.images) && place.row < sizes.places[1]
         && place.column < part.width && at.depth < sizes.output[0] && at.row < sizes.output[1] && at.column < sizes.output[2];
     if (!at.inside) {
