@@ -93,6 +93,31 @@ __device__ __forceinline__ void store(T* run, const T (&values)[N], Index k, Ind
     }
 }
 
+// By the hardware's approximation, as torch.compile has it: its relative error is 1e-7 and 6e-8 of the exponent.
+__device__ __forceinline__ float exponential(float x) {
+    float found;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(found) : "f"(x * 1.4426950408889634f));
+    return found;
+}
+
+// Stores a vector at once, also where the compiler would store its elements one by one.
+template <typename T, int N>
+__device__ __forceinline__ void store_vector(T* to, const Vector<T, N>& vector) {
+    union {
+        Vector<T, N> vector;
+        unsigned of[4];
+    } words;
+    words.vector = vector;
+    if (sizeof(vector) == 16) {
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                     ::"l"(to), "r"(words.of[0]), "r"(words.of[1]), "r"(words.of[2]), "r"(words.of[3]) : "memory");
+    } else if (sizeof(vector) == 8) {
+        asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(words.of[0]), "r"(words.of[1]) : "memory");
+    } else {
+        *reinterpret_cast<Vector<T, N>*>(to) = vector;
+    }
+}
+
 // The larger and the smaller of two numbers; NaN if either is.
 __device__ __forceinline__ float larger(float left, float right) {
     float found;
@@ -104,6 +129,45 @@ __device__ __forceinline__ float smaller(float left, float right) {
     float found;
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(left), "f"(right));
     return found;
+}
+
+// The maxima of two parts of a row, and their sums of exponentials of differences from those; the first ones become those of both.
+__device__ __forceinline__ void merge_softmax(float& top, float& sum, float other_top, float other_sum) {
+    const float both = other_top > top || other_top != other_top ? other_top : top;
+    sum *= exponential(top == both ? 0.0f : top - both);
+    sum += other_sum * exponential(other_top == both ? 0.0f : other_top - both);
+    top = both;
+}
+
+// The same with means, sums of squared differences from them, and counts.
+__device__ __forceinline__ void merge_moments(float& mean, float& squares, float& count, float other_mean, float other_squares, float other_count) {
+    const float both = count + other_count, share = __fdividef(other_count, fmaxf(both, 1.0f)), apart = other_mean - mean;
+    mean += share * apart;
+    squares += other_squares + apart * apart * count * share;
+    count = both;
+}
+
+// Whether an element comes before the best one; NaN comes first. Neither && nor ||, for which threads would branch, and a comparison that NaN passes.
+template <bool Largest, typename T>
+__device__ __forceinline__ bool is_better(T value, T best) {
+    return !(Largest ? value <= best : value >= best) & (best == best);
+}
+
+template <bool Largest, typename T, typename Place>
+__device__ __forceinline__ void merge_place(T& best, Place& place, T other, Place at) {
+    const bool equal = (other == best) | ((other != other) & (best != best));
+    const bool comes = (at >= 0) & (is_better<Largest>(other, best) | ((at < place) & equal));
+    best = comes ? other : best;
+    place = comes ? at : place;
+}
+
+// Elements come in the order of their places, or Backwards.
+template <bool Largest, bool Backwards, typename T, typename Place>
+__device__ __forceinline__ void add_place(T& best, Place& place, T value, long long at) {
+    const bool equal = Backwards & ((value == best) | ((value != value) & (best != best)));
+    const bool comes = is_better<Largest>(value, best) | (((Place)at < place) & equal);
+    best = comes ? value : best;
+    place = comes ? (Place)at : place;
 }
 
 // The state of another lane of the warp: `lanes` apart, or number `lanes`.
@@ -163,8 +227,8 @@ __device__ __forceinline__ void across_lanes(State& state) {
 }
 
 // The sums (or products, by Op) of all elements of a row up to each one, for a tile of VECTOR neighbours at a time;
-// `before` is that of earlier tiles, and then that of this one too.
-template <typename Op, bool Reverse, int Rows, int Threads, typename T, int Items, int N>
+// `before` is that of earlier tiles, and then that of this one too. An Exclusive one is without the element itself.
+template <typename Op, bool Reverse, bool Exclusive, int Rows, int Threads, typename T, int Items, int N>
 __device__ __forceinline__ void scan(T (&values)[Items][N], T& before) {
     constexpr int Lanes = Threads < 32 ? Threads : 32, Warps = Threads / Lanes;
     __shared__ T of_warps[Rows][Items][Warps];
@@ -204,11 +268,42 @@ __device__ __forceinline__ void scan(T (&values)[Items][N], T& before) {
         }
         mine = Op::of(mine, of_lanes[j]);
         #pragma unroll
-        for (int v = 0; v < N; ++v) {
-            values[j][v] = Op::of(mine, values[j][v]);
+        for (int n = N - 1; n >= 0; --n) {
+            const int v = Reverse ? N - 1 - n : n, from = Reverse ? v + Exclusive : v - Exclusive;
+            values[j][v] = Exclusive && n == 0 ? mine : Op::of(mine, values[j][from]);
         }
     }
     __syncthreads();
+}
+
+// The same for rows that are neighbours: Lanes threads each have Items elements of a row that follow each other.
+template <typename Op, bool Reverse, bool Exclusive, int Columns, int Lanes, typename T, int Items>
+__device__ __forceinline__ void scan_columns(T (&values)[Items], T& before) {
+    __shared__ T of_lanes[Lanes][Columns];
+    #pragma unroll
+    for (int n = 1; n < Items; ++n) {
+        const int j = Reverse ? Items - 1 - n : n;
+        values[j] = Op::of(values[Reverse ? j + 1 : j - 1], values[j]);
+    }
+    of_lanes[threadIdx.y][threadIdx.x] = values[Reverse ? 0 : Items - 1];
+    if (Lanes > 1) {
+        __syncthreads();
+    }
+    T mine = before;
+    #pragma unroll
+    for (int m = 0; m < Lanes; ++m) {
+        const int lane = Reverse ? Lanes - 1 - m : m;
+        mine = lane == threadIdx.y ? before : mine;
+        before = Op::of(before, of_lanes[lane][threadIdx.x]);
+    }
+    #pragma unroll
+    for (int n = Items - 1; n >= 0; --n) {
+        const int j = Reverse ? Items - 1 - n : n, from = Reverse ? j + Exclusive : j - Exclusive;
+        values[j] = Exclusive && n == 0 ? mine : Op::of(mine, values[from]);
+    }
+    if (Lanes > 1) {
+        __syncthreads();
+    }
 }
 
 // 2^64 / by, rounded up; 0 for 1, whose quotients need none.
@@ -233,32 +328,42 @@ __device__ __forceinline__ float operator/(float number, const Divisor& by) {
     return number * by.scale * by.inverse;
 }
 
-// By the hardware's approximation, as torch.compile has it: its relative error is 1e-7 and 6e-8 of the exponent.
-__device__ __forceinline__ float exponential(float x) {
-    float found;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(found) : "f"(x * 1.4426950408889634f));
-    return found;
-}
-
 // ---- Pools
 
 // Windows along an axis of Size taps, Apart elements apart: the first one begins Before the first element, and each further one Step later.
 template <int Size, int Step, int Before, int Apart>
 struct Windows {
-    static constexpr int SIZE = Size, STEP = Step, APART = Apart, SPAN = (Size - 1) * Apart + 1;
+    static constexpr int SIZE = Size, STEP = Step, BEFORE = Before, APART = Apart, SPAN = (Size - 1) * Apart + 1;
 
     __device__ __forceinline__ static int begin(int result) {
         return result * Step - Before;
     }
 };
 
-// The largest numbers of windows, or their sums, of Run results below each other in Items columns, Threads apart. Windows that overlap share what
-// `read(depth, row, column)` gives of a row; what is outside of the extents isn't read.
-template <bool Largest, int Threads, typename Depths, typename Rows, typename Columns, int Run, int Items, class Read>
+// What Items neighbouring windows cover, in vectors of N elements, of which the first one begins Before the first window of a row.
+template <typename Windows, int Items>
+struct Covering {
+    static constexpr int N = Items * Windows::STEP % 4 == 0 ? 4 : Items * Windows::STEP % 2 == 0 ? 2 : 1;
+    static constexpr int BEFORE = (Windows::BEFORE + N - 1) / N * N, FIRST = BEFORE - Windows::BEFORE;
+    static constexpr int COUNT = (FIRST + (Items - 1) * Windows::STEP + Windows::SPAN + N - 1) / N;
+
+    // Whether vectors can be loaded from rows of so many columns, and results be stored in vectors.
+    template <typename T, typename Out>
+    __device__ __forceinline__ static bool fits(const T* x, int columns, const Out* out, int results) {
+        return x && Items > 1 && Items <= 4 && Windows::STEP <= 4 && N * COUNT <= 64 && columns % N == 0 && aligned<N>(x) && results % Items == 0 && aligned<Items>(out);
+    }
+};
+
+// The largest numbers of windows, or their sums, of Run results below each other in Items columns: neighbours in `vectors`, or else Threads apart.
+// Windows that overlap share what `read(depth, row, column)` gives of a row, which `row_of(depth, row)` points to; what is outside of the extents
+// isn't read.
+template <bool Largest, int Threads, typename Depths, typename Rows, typename Columns, int Run, int Items, class Read, class RowOf>
 __device__ __forceinline__ void pool(float (&found)[Run][Items], float start, int depth, int row, int column, int depths, int rows, int columns,
-        Read read) {
+        bool vectors, Read read, RowOf row_of) {
+    using Cover = Covering<Columns, Items>;
     constexpr bool few = Depths::SIZE * Rows::SIZE * Columns::SIZE <= 32;
-    constexpr int LINES = (Run - 1) * Rows::STEP + Rows::SPAN, NEXT = Run > 1 ? 1 : Rows::APART;
+    constexpr int LINES = (Run - 1) * Rows::STEP + Rows::SPAN, NEXT = Run > 1 ? 1 : Rows::APART, N = Cover::N;
+    const auto add = [](float left, float right) { return Largest ? larger(left, right) : left + right; };
     #pragma unroll
     for (int r = 0; r < Run; ++r) {
         #pragma unroll
@@ -279,12 +384,38 @@ __device__ __forceinline__ void pool(float (&found)[Run][Items], float start, in
             #pragma unroll
             for (int j = 0; j < Items; ++j) {
                 of_line[j] = start;
+            }
+            if (vectors) {
+                Vector<float, N> values[Cover::COUNT];
                 #pragma unroll
-                for (int tap = 0; tap < Columns::SIZE; ++tap) {
-                    const int in_column = Columns::begin(column + j * Threads) + tap * Columns::APART;
+                for (int c = 0; c < Cover::COUNT; ++c) {
+                    const int in_column = column * Columns::STEP - Cover::BEFORE + c * N;
                     if ((unsigned)in_column < (unsigned)columns) {
-                        const float value = read(in_depth, in_row, in_column);
-                        of_line[j] = Largest ? larger(of_line[j], value) : of_line[j] + value;
+                        values[c] = *reinterpret_cast<const Vector<float, N>*>(row_of(in_depth, in_row) + in_column);
+                    } else {
+                        #pragma unroll
+                        for (int n = 0; n < N; ++n) {
+                            values[c].of[n] = start;
+                        }
+                    }
+                }
+                #pragma unroll
+                for (int j = 0; j < Items; ++j) {
+                    #pragma unroll
+                    for (int tap = 0; tap < Columns::SIZE; ++tap) {
+                        const int at = Cover::FIRST + j * Columns::STEP + tap * Columns::APART;
+                        of_line[j] = add(of_line[j], values[at / N].of[at % N]);
+                    }
+                }
+            } else {
+                #pragma unroll
+                for (int j = 0; j < Items; ++j) {
+                    #pragma unroll
+                    for (int tap = 0; tap < Columns::SIZE; ++tap) {
+                        const int in_column = Columns::begin(column + j * Threads) + tap * Columns::APART;
+                        if ((unsigned)in_column < (unsigned)columns) {
+                            of_line[j] = add(of_line[j], read(in_depth, in_row, in_column));
+                        }
                     }
                 }
             }
@@ -294,9 +425,36 @@ __device__ __forceinline__ void pool(float (&found)[Run][Items], float start, in
                 if (of_window >= 0 && of_window < Rows::SPAN && of_window % Rows::APART == 0) {
                     #pragma unroll
                     for (int j = 0; j < Items; ++j) {
-                        found[r][j] = Largest ? larger(found[r][j], of_line[j]) : found[r][j] + of_line[j];
+                        found[r][j] = add(found[r][j], of_line[j]);
                     }
                 }
+            }
+        }
+    }
+}
+
+// Stores what `finish(line, column, pooled)` makes of such results in the rows that `row_to(line)` points to.
+template <int Threads, int Run, int Items, class RowTo, class Finish>
+__device__ __forceinline__ void store_pools(const float (&found)[Run][Items], int row, int column, int lines, int columns, bool vectors,
+        RowTo row_to, Finish finish) {
+    using Out = decltype(finish(0, 0, 0.0f));
+    #pragma unroll
+    for (int r = 0; r < Run; ++r) {
+        const int line = row + r;
+        if (line < lines) {
+            Vector<Out, Items> results;
+            #pragma unroll
+            for (int j = 0; j < Items; ++j) {
+                const int at = vectors ? column + j : column + j * Threads;
+                if (at < columns) {
+                    results.of[j] = finish(line, at, found[r][j]);
+                    if (!vectors) {
+                        row_to(line)[at] = results.of[j];
+                    }
+                }
+            }
+            if (vectors && column < columns) {
+                store_vector(row_to(line) + column, results);
             }
         }
     }
@@ -448,26 +606,76 @@ __device__ __forceinline__ void across_warp(State& state) {
     }
 }
 
+// Adds a state that another block tells.
+template <typename State>
+__device__ __forceinline__ void wait_for(State& state, const unsigned long long* packets) {
+    Words<State> words;
+    bool found;
+    do {
+        found = true;
+        #pragma unroll
+        for (int w = 0; w < sizeof(State) / 4; ++w) {
+            unsigned long long packet;
+            asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(packet) : "l"(packets + w) : "memory");
+            words.of[w] = (unsigned)packet;
+            found = found && packet >> 32 != 0;
+        }
+    } while (!found);
+    merge(state, words.state);
+}
+
 // Adds the states that up to Blocks others tell, for the first thread of a warp.
 template <int Blocks, typename State>
 __device__ __forceinline__ void hear(State& state, const unsigned long long* packets, int count) {
-    constexpr int Count = sizeof(State) / 4;
     for (int p = threadIdx.x % 32; p < count; p += 32) {
-        Words<State> words;
-        bool found;
-        do {
-            found = true;
-            #pragma unroll
-            for (int w = 0; w < Count; ++w) {
-                unsigned long long packet;
-                asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(packet) : "l"(packets + p * Count + w) : "memory");
-                words.of[w] = (unsigned)packet;
-                found = found && packet >> 32 != 0;
-            }
-        } while (!found);
-        merge(state, words.state);
+        wait_for(state, packets + p * (sizeof(State) / 4));
     }
     across_warp<Blocks>(state);
+}
+
+// ---- Scans of rows whose tiles are scanned by a block each.
+
+// A number for each block, in the order in which they begin: those of lower ones can be waited for. `drawn` begins as zero.
+__device__ __forceinline__ int drawn_number(int* drawn) {
+    __shared__ int number;
+    if (threadIdx.x == 0) {
+        number = atomicAdd(drawn, 1);
+    }
+    __syncthreads();
+    return number;
+}
+
+template <typename Op, typename T>
+struct Scanned {
+    T value;
+};
+
+template <typename Op, typename T>
+__device__ __forceinline__ void merge(Scanned<Op, T>& into, const Scanned<Op, T>& other) {
+    into.value = Op::of(into.value, other.value);
+}
+
+// What all tiles of a row before number `tile` come to, given this one's total. A tile waits for those of its group of 256, and for the last one of
+// the group before, which tells what all up to it come to: always in the same order. A tile has two packets for each word, which begin as zeros.
+template <typename Op, int Threads, typename T>
+__device__ __forceinline__ T of_earlier_tiles(unsigned long long* packets, long long row, int tile, int tiles, T total) {
+    constexpr int Group = 256, Count = sizeof(T) / 4;
+    const int first = tile / Group * Group;
+    unsigned long long *totals = packets + row * tiles * 2 * Count, *sums = totals + (long long)tiles * Count;
+    if (threadIdx.x == 0) {
+        tell(totals + (long long)tile * Count, Scanned<Op, T>{total});
+    }
+    Scanned<Op, T> earlier = {Op::start()};
+    for (int other = first - 1 + threadIdx.x; other < tile; other += Threads) {
+        if (other >= 0) {
+            wait_for(earlier, (other < first ? sums : totals) + (long long)other * Count);
+        }
+    }
+    across<Threads, 1>(earlier);
+    if (threadIdx.x == 0 && tile % Group == Group - 1) {
+        tell(sums + (long long)tile * Count, Scanned<Op, T>{Op::of(earlier.value, total)});
+    }
+    return earlier.value;
 }
 
 constexpr int AHEAD = 4;
@@ -597,8 +805,9 @@ __device__ __forceinline__ void pass_columns(const T* x, Index count, int length
     extern __shared__ __align__(128) unsigned char ring[];
     __shared__ Queue<Stages> places;
     const Index chunks = (width + Threads * Each - 1) / (Threads * Each), number = blockIdx.x / chunks;
-    const Index begin = blockIdx.x % chunks * (Threads * Each), first_row = number * width + begin;
-    const int columns = min((Index)(Threads * Each), width - begin);
+    const Index piece = min((Index)(Threads * Each), (width + chunks * N - 1) / (chunks * N) * N);
+    const Index begin = min(blockIdx.x % chunks * piece, width), first_row = number * width + begin;
+    const int columns = min(piece, width - begin);
     const T* line = x + (long long)number * length * width + begin;
     const T* end = x + (long long)count * length * width;
     const bool copied = aligned<N>(x);
@@ -687,6 +896,156 @@ __device__ __forceinline__ void pass_columns(const T* x, Index count, int length
     for (int e = 0; e < Each; ++e) {
         if (e * Threads + threadIdx.x < columns) {
             store(first_row + e * Threads + threadIdx.x, of_rows[e]);
+        }
+    }
+}
+
+// Merges a state of each of the Lanes threads of N columns, for all of them.
+template <int Columns, int Lanes, int N, typename State>
+__device__ __forceinline__ void across_neighbours(State (&states)[N]) {
+    constexpr int Folded = Columns < 32 ? 32 / Columns : 1, Parts = Lanes / Folded;
+    #pragma unroll
+    for (int v = 0; v < N; ++v) {
+        #pragma unroll
+        for (int apart = 16; apart >= Columns; apart /= 2) {
+            merge(states[v], of_lane(states[v], apart));
+        }
+    }
+    if (Parts > 1) {
+        __shared__ State of_parts[Parts][N][Columns];
+        const int column = threadIdx.x % Columns, lane = threadIdx.x / Columns;
+        #pragma unroll
+        for (int v = 0; v < N; ++v) {
+            if (lane % Folded == 0) {
+                of_parts[lane / Folded][v][column] = states[v];
+            }
+        }
+        __syncthreads();
+        for (int p = threadIdx.x; p < N * Columns; p += Columns * Lanes) {
+            State found = of_parts[0][p / Columns][p % Columns];
+            #pragma unroll
+            for (int part = 1; part < Parts; ++part) {
+                merge(found, of_parts[part][p / Columns][p % Columns]);
+            }
+            of_parts[0][p / Columns][p % Columns] = found;
+        }
+        __syncthreads();
+        #pragma unroll
+        for (int v = 0; v < N; ++v) {
+            states[v] = of_parts[0][v][column];
+        }
+    }
+}
+
+// In each of Columns * Lanes threads of a block: N rows, of each of which registers hold Items elements. A row has an element in each of `length`
+// lines of `width` elements; one of more elements than the block holds is read twice. Neighbours are loaded and stored at once where all are aligned.
+// `reduce(row, first, tiles, state)` adds elements first, first + Lanes, ... of a row to a state, and
+// `write(row, first, tiles, state, results)` says what they lead to.
+template <int Columns, int Lanes, int Items, int N, typename State, typename T, int Leaves, typename Out, typename Index, class Reduce, class Write>
+__device__ __forceinline__ void pass_neighbours(const T* const (&leaves)[Leaves], Out* out, int length, Index width, const State start, Reduce reduce,
+        Write write) {
+    const Index chunks = (width + Columns * N - 1) / (Columns * N), number = blockIdx.x / chunks;
+    const Index begin = blockIdx.x % chunks * (Columns * N), row = number * width + begin;
+    const int column = threadIdx.x % Columns, lane = threadIdx.x / Columns, columns = min((Index)(Columns * N), width - begin);
+    const long long base = (long long)number * length * width + begin;
+    if (length > Lanes * Items) {
+        #pragma unroll 1
+        for (int at = column; at < Columns * N; at += Columns) {
+            State state[] = {start};
+            T tile[Leaves][Items];
+            const auto take = [&](int first) {
+                #pragma unroll
+                for (int j = 0; j < Items; ++j) {
+                    #pragma unroll
+                    for (int l = 0; l < Leaves; ++l) {
+                        if (first + j * Lanes < length && at < columns) {
+                            tile[l][j] = leaves[l][base + at + (Index)(first + j * Lanes) * width];
+                        }
+                    }
+                }
+            };
+            for (int first = lane; first < length && at < columns; first += Lanes * Items) {
+                take(first);
+                reduce(row + at, first, tile, state[0]);
+            }
+            __syncthreads();
+            across_neighbours<Columns, Lanes>(state);
+            for (int first = lane; first < length && at < columns; first += Lanes * Items) {
+                Out results[Items];
+                take(first);
+                write(row + at, first, tile, state[0], results);
+                #pragma unroll
+                for (int j = 0; j < Items; ++j) {
+                    if (first + j * Lanes < length) {
+                        out[base + at + (Index)(first + j * Lanes) * width] = results[j];
+                    }
+                }
+            }
+        }
+        return;
+    }
+    bool whole = columns == Columns * N && width % N == 0 && aligned<N>(out);
+    #pragma unroll
+    for (int l = 0; l < Leaves; ++l) {
+        whole = whole && aligned<N>(leaves[l]);
+    }
+    const int at = whole ? column * N : column, apart = whole ? 1 : Columns;
+    const long long offset = base + at + (Index)lane * width, step = (long long)Lanes * width;
+    T tiles[N][Leaves][Items];
+    #pragma unroll
+    for (int l = 0; l < Leaves; ++l) {
+        const T* from = leaves[l] + offset;
+        #pragma unroll
+        for (int j = 0; j < Items; ++j, from += step) {
+            if (lane + j * Lanes < length && whole) {
+                const Vector<T, N> found = *reinterpret_cast<const Vector<T, N>*>(from);
+                #pragma unroll
+                for (int v = 0; v < N; ++v) {
+                    tiles[v][l][j] = found.of[v];
+                }
+            } else if (lane + j * Lanes < length) {
+                #pragma unroll
+                for (int v = 0; v < N; ++v) {
+                    if (at + v * Columns < columns) {
+                        tiles[v][l][j] = from[v * Columns];
+                    }
+                }
+            }
+        }
+    }
+    State states[N];
+    #pragma unroll
+    for (int v = 0; v < N; ++v) {
+        states[v] = start;
+        if (whole || at + v * Columns < columns) {
+            reduce(row + at + v * apart, lane, tiles[v], states[v]);
+        }
+    }
+    across_neighbours<Columns, Lanes>(states);
+    Out results[N][Items];
+    #pragma unroll
+    for (int v = 0; v < N; ++v) {
+        if (whole || at + v * Columns < columns) {
+            write(row + at + v * apart, lane, tiles[v], states[v], results[v]);
+        }
+    }
+    Out* to = out + offset;
+    #pragma unroll
+    for (int j = 0; j < Items; ++j, to += step) {
+        if (lane + j * Lanes < length && whole) {
+            Vector<Out, N> found;
+            #pragma unroll
+            for (int v = 0; v < N; ++v) {
+                found.of[v] = results[v][j];
+            }
+            store_vector(to, found);
+        } else if (lane + j * Lanes < length) {
+            #pragma unroll
+            for (int v = 0; v < N; ++v) {
+                if (at + v * Columns < columns) {
+                    to[v * Columns] = results[v][j];
+                }
+            }
         }
     }
 }

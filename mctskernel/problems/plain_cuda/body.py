@@ -113,7 +113,7 @@ class Body:
         self.writes: dict[str, Place] = {}
         self._places = places
         self._compute = compute
-        self._parameter = parameter
+        self.parameter = parameter
         self._taken = set(taken)
         self.thread = self.fresh("i")
         self._lines: list[Line] = []
@@ -209,12 +209,12 @@ class Body:
     def update(self, place: Place, index: Sequence[str], statement: str, value: str) -> None:
         """Write a statement that does something to an element in memory ({0}) with a value ({1})."""
         self.writes[place.name] = place
-        element = f"{self._parameter(place.name)}[{self.flat(tuple(index), place.extents)}]"
+        element = f"{self.parameter(place.name)}[{self.flat(tuple(index), place.extents)}]"
         self.line(statement.format(element, value))
 
     def load(self, place: Place, index: Index) -> str:
         self.reads[place.name] = place
-        name = self._parameter(place.name)
+        name = self.parameter(place.name)
         text = loaded(place.dtype, f"{name}[{self.flat(index, place.extents)}]")
         return self.let(computed_type(place.dtype), f"{name}_value", text)
 

@@ -17,6 +17,7 @@ from mctskernel.problems.templates.row_geometry import Geometry, macros, power_o
 from mctskernel.problems.templates.row_kernels import RowWriter
 from mctskernel.problems.templates.row_space import (
     Space,
+    computing,
     element_index,
     extents_of,
     reduces,
@@ -76,12 +77,7 @@ def _widths(node: Node, space: Space, kept: Sequence[Node], traced: Traced) -> l
     Of what is elsewhere, as an enlarged image's, they are negative; there runs are short, and the index of each is
     computed once. None if anything is loaded under a condition, or nothing at all.
     """
-    body = trial_body(
-        (node,),
-        kept,
-        traced,
-        lambda body, each, index: "1" if each.op == "get_attr" else rule_of(each).compute(body, each, index),
-    )
+    body = trial_body((node,), kept, traced, computing())
     _, run = run_of(space)
     rows = tuple(f"at{axis}" for axis in range(len(space.rows)))
     before = body.names

@@ -14,7 +14,7 @@ from mctskernel.problems.templates.chains import chain_groups
 from mctskernel.problems.templates.convolutions import convolutions, convolved, padded
 from mctskernel.problems.templates.pools import pools
 from mctskernel.problems.templates.rows import row_groups, row_operands
-from mctskernel.problems.templates.scans import flipped_scans, scan_groups
+from mctskernel.problems.templates.scans import scan_groups, seen_scans
 from mctskernel.problems.templates.tiles import followed, narrowed, products
 
 Finder = Callable[[Sequence[Node], Collection[Node], Traced], Iterable[Group]]
@@ -34,7 +34,7 @@ FINDERS: tuple[Finder, ...] = (
 
 def cut(order: Sequence[Node], kept: Sequence[Node], traced: Traced) -> list[Node]:
     """The kept nodes, and others that a template had better store, in order."""
-    found = {*kept, *row_operands(kept, traced), *flipped_scans(kept, traced.outputs), *convolved(kept)}
+    found = {*kept, *row_operands(kept, traced), *seen_scans(kept, traced.outputs), *convolved(kept)}
     found.update(moved(kept, traced.outputs))
     found.update([*followed(order, kept, traced), *narrowed(kept)])
     found -= padded(kept)
@@ -62,7 +62,8 @@ TEMPLATES = Templates(
     frozenset(
         """length tiles tiles_of_segment part parts first mine of_tile p
         merge load store across across_lanes scan larger smaller quotient inverse_of
-        start whole tests inside edge shift aligned takes_whole ring stage lane full copy reduce write take
+        start whole tests inside edge shift aligned takes_whole ring stage lane full copy reduce
+        write take leaves vectors
         pass_rows copy_tile Walk Packed Places places sizes state of_channels""".split()
     ),
 )

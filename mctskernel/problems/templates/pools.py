@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +11,14 @@ import torch
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import ROWS, Body, Function, Index, Place, minus, numbers, times
-from mctskernel.problems.plain_cuda.element_types import computed_type, converted, literal, lowest
+from mctskernel.problems.plain_cuda.element_types import (
+    computed_type,
+    converted,
+    literal,
+    lowest,
+    stored,
+    stored_type,
+)
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES, for_each_axis, pooled_rank
 from mctskernel.problems.plain_cuda.rules import argument, operator_name, readers, source_of, takes, tensors
@@ -54,7 +60,7 @@ class Pool:
         size, step, _, apart = (
             each[-2] if len(each) > 1 else 1 for each in _windows(source_of(self.nodes[0])[0])
         )
-        overlap = step <= (size - 1) * apart and 1 in {step, apart}
+        overlap = step <= (size - 1) * apart
         return max(4 // step, 1) if overlap and apart <= 8 else 1
 
     def joins(self, node: Node) -> bool:
@@ -71,12 +77,17 @@ class Pool:
         """The text of the kernel, and its launch."""
         # Short rows leave few threads of a warp idle if each has as many as it has results.
         shapes = [(self.length, 1)] if self.length < min(_SHAPES)[0] else _SHAPES
-        most = 4 if self.length > 1024 else 2
-        threads, items = min(shapes, key=lambda each: (_slots(self.length, *each), each[1] != most))
-        values = {"THREADS": threads, "ROWS": max(128 // threads, 1), "ITEMS": items, "RUN": self.run}
+        step = _windows(source_of(self.nodes[0])[0])[1][-1]
+        most = 4 if step <= 4 and (self.length % 4 == 0 or (self.length > 1024 and self.length % 2)) else 2
+        usual = (128 if self.length > 1024 else 32, most)
+        threads, items = min(
+            shapes, key=lambda each: (_slots(self.length, *each), each[1] != most, each != usual)
+        )
+        run = self.run if items < 4 or self.run > 2 else 1
+        values = {"THREADS": threads, "ROWS": max(128 // threads, 1), "ITEMS": items, "RUN": run}
         names = {word: schedule.macro(word, value) for word, value in values.items()}
         schedule.require(f"{names['THREADS']} * {names['ROWS']} <= 1024")
-        schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= 16")
+        schedule.require(f"16 % {names['ITEMS']} == 0")
         schedule.require(f"{names['RUN']} >= 1 && {names['RUN']} <= {MOST_UNROLLED if self.run > 1 else 1}")
         schedule.include(ROWS)
         name = schedule.fresh("pool_kernel")
@@ -84,7 +95,7 @@ class Pool:
             pooled: dict[Node, str] = {}
             given = {self.nodes[0]: lambda _body, _index, pooled=pooled: pooled[self.nodes[0]]}
             body = schedule.body(place, index_type, given, depth=1)
-            _write(body, self, place, names, pooled)
+            _write(body, self, names, pooled)
             if not any(map(schedule.is_large, body.used)):
                 break
         sizes = map(count_in_plan, (place.extents[:-2], place.extents[-2:-1], place.extents[-1:]))
@@ -97,7 +108,7 @@ class Pool:
         yield schedule.function(made), schedule.launch(made, grid, f'{names["THREADS"]}", "{names["ROWS"]}')
 
 
-_SHAPES = [(threads, items) for items in (2, 4, 1) for threads in (128, 64, 32)]
+_SHAPES = [(threads, items) for items in (2, 4, 1) for threads in (32, 64, 128)]
 """Threads of a row, and the results of each, the better ones first."""
 
 
@@ -168,50 +179,62 @@ def _axes(body: Body, group: Pool) -> list[_Axis]:
     return [*axes, last.in_pairs(body.size(place.extents[-1])) if place else last]
 
 
-def _write(body: Body, group: Pool, place: Place, names: Mapping[str, str], pooled: dict[Node, str]) -> None:
+def _write(body: Body, group: Pool, names: Mapping[str, str], pooled: dict[Node, str]) -> None:
     """The statements of the kernel. Each result is in `pooled` when what follows is computed."""
-    node, last = group.nodes[0], group.nodes[-1]
-    pool, dtype = source_of(node)[0], numbers(node)
-    largest = group.is_largest
+    node, last, place = group.nodes[0], group.nodes[-1], body.target
+    pool, dtype, largest = source_of(node)[0], numbers(node), group.is_largest
     threads, items = names["THREADS"], names["ITEMS"]
     run, columns, lines = names["RUN"], in_cpp(place.extents[-1]), in_cpp(place.extents[-2])
-    row, first, found, j = map(body.fresh, ("row", "first", "largest" if largest else "sum", "j"))
-    tile, runs, r, number = map(body.fresh, ("tiles", "runs", "r", "run"))
+    row, first, found = map(body.fresh, ("row", "first", "largest" if largest else "sum"))
+    tile, runs, number = map(body.fresh, ("tiles", "runs", "run"))
     body.line(f"const int {tile} = ({columns} + {threads} * {items} - 1) / ({threads} * {items});")
     body.line(f"const int {runs} = ({lines} + {run} - 1) / {run};")
     body.line(f"const int {number} = blockIdx.x / {tile} * {names['ROWS']} + threadIdx.y;")
-    body.line(f"const int {first} = blockIdx.x % {tile} * ({threads} * {items}) + threadIdx.x;")
+    axes, x, out = _axes(body, group), "(const float*)nullptr", body.parameter(place.name)
+    windows, extents = zip(*[("Windows<1, 1, 0, 1>", "1")] * 2, *map(_Axis.in_cuda, axes), strict=True)
+    source = None if group.in_pairs else body.place_of(group.source)
+    body.writes[place.name] = place
+    if source and source.dtype is torch.float32:
+        body.reads[source.name], x = source, body.parameter(source.name)
+    fits = f"Covering<{windows[-1]}, {items}>::fits({x}, {extents[-1]}, {out}, {columns})"
+    body.line(f"const bool vectors = {fits};")
+    mine = f"threadIdx.x * (vectors ? {items} : 1)"
+    body.line(f"const int {first} = blockIdx.x % {tile} * ({threads} * {items}) + {mine};")
     with body.block(f"if ({number} / {runs} < {count_in_cpp(place.extents[:-2])}) {{"):
         # Rows, columns and windows are counted in ints, elements maybe not.
         wide, body.index_type = body.index_type, "int"
         body.line(f"const int {row} = {number} % {runs} * {run};")
         above = body.let("int", "above", f"{number} / {runs}")
         outer = (*(body.unflat(above, place.extents[:-2]) if len(place.extents) > 2 else ()), row)
-        axes = _axes(body, group)
         before, body.index_type = outer[: len(outer) + 1 - len(axes)], wide
         _read_of_rows(body, group, before)
+        inside = (*map(body.as_index, before), *(f"in_{axis.name}" for axis in axes))
         with body.block("const auto read = [&](int in_depth, int in_row, int in_col) {", "};"):
-            inside = [f"in_{axis.name}" for axis in axes]
-            body.line(f"return {body.read(pool.args[0], (*map(body.as_index, before), *inside))};")
-        body.index_type = "int"
+            body.line(f"return {body.read(pool.args[0], inside)};")
+        with body.block("const auto row_of = [&](int in_depth, int in_row) {", "};"):
+            at = body.flat((*inside[:-1], "0"), source.extents) if source else "0"
+            body.line(f"return {x} + {at};")
         body.line(f"float {found}[{run}][{items}];")
         here = ["0", "0", *outer[len(before) :]][-2:]
-        windows, extents = zip(*[("Windows<1, 1, 0, 1>", "1")] * 2, *map(_Axis.in_cuda, axes), strict=True)
         start = literal(lowest(dtype) if largest else 0, dtype)
         body.line(
             f"pool<{'true' if largest else 'false'}, {threads}, {', '.join(windows[-3:])}>"
-            f"({', '.join((found, start, *here, first, *extents[-3:]))}, read);"
+            f"({', '.join((found, start, *here, first, *extents[-3:]))}, vectors, read, row_of);"
         )
-        with _each(body, r, run), _each(body, j, items):
-            line, column = body.fresh("line"), body.fresh("column")
-            body.line(f"const int {line} = {row} + {r}, {column} = {first} + {j} * {threads};")
-            with body.block(f"if ({column} < {columns} && {line} < {lines}) {{"):
-                value, outer = f"{found}[{r}][{j}]", (*outer[:-1], line)
-                if not largest:
-                    value += f" / {_divisor(body, pool, axes, (*outer, column))}"
-                pooled[node], body.index_type = body.let("float", "pooled", value), wide
-                index = (*map(body.as_index, outer), column)
-                body.store(place, index, converted(body.read(last, index), numbers(last), place.dtype))
+        with body.block("const auto row_to = [&](int line) {", "};"):
+            index = (*map(body.as_index, (*outer[:-1], "line")), "0")
+            body.line(f"return {out} + {body.flat(index, place.extents)};")
+        kind = stored_type(place.dtype)
+        with body.block(f"const auto finish = [&](int line, int column, float pooled) -> {kind} {{", "};"):
+            body.index_type = "int"
+            divided = "" if largest else _divided(body, pool, axes, (*outer[:-1], "line", "column"))
+            pooled[node], body.index_type = body.let("float", "result", f"pooled{divided}"), wide
+            index = (*map(body.as_index, (*outer[:-1], "line")), "column")
+            value = converted(body.read(last, index), numbers(last), place.dtype)
+            body.line(f"return {stored(place.dtype, value)};")
+        body.line(
+            f"store_pools<{threads}>({found}, {row}, {first}, {lines}, {columns}, vectors, row_to, finish);"
+        )
 
 
 def _read_of_rows(body: Body, group: Pool, outer: Index) -> None:
@@ -223,20 +246,14 @@ def _read_of_rows(body: Body, group: Pool, outer: Index) -> None:
         body.read(node, (*index, *zeros))
 
 
-@contextlib.contextmanager
-def _each(body: Body, j: str, items: str) -> Iterator[None]:
-    body.line("#pragma unroll")
-    with body.block(f"for (int {j} = 0; {j} < {items}; ++{j}) {{"):
-        yield
-
-
-def _divisor(body: Body, pool: Node, axes: Sequence[_Axis], index: Index) -> str:
-    """What a mean divides by: the part of the window inside of the tensor, or of the tensor with its padding."""
+def _divided(body: Body, pool: Node, axes: Sequence[_Axis], index: Index) -> str:
+    """By what a mean divides: the part of the window inside of the tensor, or of the tensor with its padding."""
     given: Any = argument(pool, "divisor_override")
-    if given is None and not any(axis.before for axis in axes) and not argument(pool, "ceil_mode"):
+    padded = any(axis.before for axis in axes) and not argument(pool, "count_include_pad")
+    if given is None and not padded and not argument(pool, "ceil_mode"):
         given = product([sympy.Integer(axis.size) for axis in axes])
     if given is not None:
-        return literal(float(given), numbers(pool))
+        return f" * {literal(1 / float(given), numbers(pool))}"
     counts = []
     for axis, here in zip(axes, index[len(index) - len(axes) :], strict=True):
         start = body.let("int", f"start_{axis.name}", axis.start(here))
@@ -246,4 +263,4 @@ def _divisor(body: Body, pool: Node, axes: Sequence[_Axis], index: Index) -> str
             if argument(pool, "count_include_pad")
             else f"(min({end}, {axis.extent}) - max({start}, 0))"
         )
-    return f"(float)({' * '.join(counts)})"
+    return f" / (float)({' * '.join(counts)})"

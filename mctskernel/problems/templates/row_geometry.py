@@ -78,15 +78,16 @@ def geometry_of(group: Reductions, schedule: Schedule) -> Geometry:
             range(1, min(units, 2 * slots) + 1), key=lambda each: _idle(rows * each, slots) + each / 1e4
         )
         return Geometry(256, 1, vector, 4, max(parts, 2), 32 + 4 * vector * leaves)
-    vectors, most = -(-length // vector), max((32 if leaves == 1 else 16) // vector, 1)
+    before = vector - 1 if length % vector else 0  # of a row's first vector
+    vectors, most = -(-(length + before) // vector), max((32 if leaves == 1 else 16) // vector, 1)
     if leaves == 1 and vectors > FEW_VECTORS and not group.is_whole(schedule):
         return Geometry(256, 1, vector, 4, 1, 48)
     if vectors <= 32:
         lanes, items = power_of_two(vectors), 1
     else:
-        lanes = max(power_of_two(-(-vectors // most)), 32)
+        lanes = max(power_of_two(-(-vectors // (most + 1))), 32)
         lanes = lanes if lanes <= 1024 else 512  # in several tiles, of two blocks rather than one
-        items = min(-(-vectors // lanes), max(32 // vector, 1))
+        items = min(-(-vectors // lanes), max(32 // vector, 1) + 1)
     held = leaves + group.weights(schedule)
     return Geometry(lanes, max(128 // lanes, 1), vector, items, 1, 40 + items * vector * held)
 
@@ -121,10 +122,27 @@ def lines_in_ring(group: Reductions, schedule: Schedule) -> Geometry | None:
     if size > 4 or group.is_whole(schedule):
         return None
     count, length, width = (max(schedule.estimate(each), 1) for each in lines)
-    items, chunks = 8, -(-width // (threads * 8))
-    few = count * chunks < 3 * MULTIPROCESSORS // 4 or 8 * width < 7 * chunks * threads * items
+    chunks = range(-(-width // (threads * 12)), width // (threads * 7) + 1)  # fewer elements take too long
+    idle, chunk = min(((-width % (threads * each)) / width, each) for each in chunks or [1])
+    items = -(-width // (threads * chunk))
+    few = count * chunk < MULTIPROCESSORS // 2 or not chunks or idle > 1 / 8
     small = count * length * width * size <= L2_BYTES or length < 256
-    return None if few or small else Geometry(threads, 1, 1, items, 1, 56, 6)
+    return None if few or small else Geometry(threads, 1, 1, items, 1, 56, 48 // items)
+
+
+def neighbours_of(group: Reductions, schedule: Schedule) -> Geometry | None:
+    """Macros for rows that are neighbours in long lines, of which threads hold vectors; None for others."""
+    lines = lines_of(group.space) if group.space.strided and group.is_whole(schedule) else ()
+    kinds, leaves = {numbers(node) for node in group.leaves}, len(group.leaves)
+    size = max((kind.itemsize for kind in kinds), default=8)
+    if not lines or len(kinds) > 1 or size > 4 or leaves > 2:
+        return None
+    _, length, width = (max(schedule.estimate(each), 1) for each in lines)
+    vector = max(16 // size, 4)
+    lanes = min(power_of_two(-(-length * leaves * vector // 32)), 256 // vector)
+    items, columns = -(-length // lanes), max(256 // lanes, 8)
+    fits = items <= FEW_ITEMS and 8 * width >= 7 * -(-width // (columns * vector)) * columns * vector
+    return Geometry(lanes, columns, vector, items, 1, 32 + vector * items * leaves) if fits else None
 
 
 def _of_columns(rows: int, length: int, leaves: int, *, writes: bool, places: bool) -> Geometry:
@@ -133,16 +151,21 @@ def _of_columns(rows: int, length: int, leaves: int, *, writes: bool, places: bo
     items = min(length, items)
     if writes:
         lanes = min(power_of_two(-(-length // FEW_ITEMS)), 16)
-    elif length > MOST_ITEMS and rows < THREADS_OF_A_DEVICE // 2:
-        lanes = min(power_of_two(-(-length // 32)), 16)
+    elif length > MOST_ITEMS and rows < 2 * THREADS_OF_A_DEVICE:
+        lanes = min(power_of_two(-(-length // 32)), 16 if rows < THREADS_OF_A_DEVICE // 2 else 4)
     if writes:
         items = min(-(-length // lanes), 32)
         items = -(-items // 8) * 8 if items > 8 else items
         registers = 40 + 3 * items * leaves // (2 if items * leaves <= FEW_ITEMS else 1)
-    columns = max((128 if writes else 256) // lanes, 32) if writes or rows > THREADS_OF_A_DEVICE else 32
+    columns = max((128 if writes else 256) // lanes, 32) if writes or rows > THREADS_OF_A_DEVICE // 2 else 32
     most = -(-length // (lanes * items))
     parts = min(THREADS_OF_A_DEVICE // (rows * lanes), most) if rows * lanes * 4 < THREADS_OF_A_DEVICE else 1
     parts = power_of_two(parts + 1) // 2 if parts > 1 else 1
+    if parts > 1 and writes:  # the reduction of parts doesn't
+        columns = min(max(power_of_two(rows), 32), 128)
+        return Geometry(
+            512 // columns, columns, 1, 8, power_of_two(THREADS_OF_A_DEVICE // (rows * 4) + 1) // 2, 32
+        )
     return Geometry(lanes, columns, 1, items, parts, registers)
 
 
@@ -183,6 +206,10 @@ def macros(schedule: Schedule, words: Sequence[str], geometry: Geometry) -> dict
     schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= {MOST_ITEMS}")
     if "THREADS" in names:
         schedule.require(f"1024 % {names['THREADS']} == 0")
+    if "COLUMNS" in names and "VECTOR" in names:
+        columns = names["COLUMNS"]
+        schedule.require(f"(32 % {columns} == 0 || {columns} % 32 == 0) && {threads} % 32 == 0")
+        schedule.require(f"{threads} * {names['VECTOR']} <= 2048")
     if "VECTOR" in names:
         schedule.require(f"{names['VECTOR']} >= 1 && {names['VECTOR']} <= 16 && 16 % {names['VECTOR']} == 0")
     return names

@@ -6,6 +6,7 @@ Reductions of few long rows are split over blocks, which store their parts for a
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,15 @@ from mctskernel.problems.plain_cuda.extents import count_in_cpp, count_in_plan, 
 from mctskernel.problems.plain_cuda.reductions import finished
 from mctskernel.problems.plain_cuda.rules import Kind, behind, is_tensor, operator_name, rule_of
 from mctskernel.problems.plain_cuda.schedule import Schedule
-from mctskernel.problems.templates.row_geometry import MOST_ITEMS, geometry_of, lines_in_ring, macros, ring_of
+from mctskernel.problems.templates.row_geometry import (
+    MOST_ITEMS,
+    Geometry,
+    geometry_of,
+    lines_in_ring,
+    macros,
+    neighbours_of,
+    ring_of,
+)
 from mctskernel.problems.templates.row_loops import Elements, RowLoops, Work, words_of
 from mctskernel.problems.templates.row_space import Reductions, element_index, lines_of, row_index, run_of
 from mctskernel.problems.templates.row_steps import (
@@ -82,7 +91,7 @@ class RowWriter(RowLoops):
         assert step.buffer is not None  # noqa: S101 - a step of teams has one
         body, names, kind = self.body, self._names, self._index_type
         tile, stages = f"{self._tile}, {names['VECTOR']}", names["STAGES"]
-        self._unit, self._lane = "tile", "lane"
+        self._unit, self._lane, self._one_tile = "tile", "lane", True
         self._count_tiles()
         self._ring = self.ring_loads(step)
         runs = {self._schedule.places[node]: self._run(node, base) for (node, _), base in self._ring.items()}
@@ -144,6 +153,59 @@ class RowWriter(RowLoops):
         self._launch = blocks, f"{names['THREADS']} + 32", shared
         return self.written(name, self._schedule.described(self._last), self._place, also=self._beside)
 
+    def fits(self, step: Step) -> bool:
+        """Whether a kernel that reads rows once can be written with these macros."""
+        if self._strided and "VECTOR" not in self._names:
+            return all(len(part.nodes) == 1 for part in step.parts)
+        loads = self._neighbour_loads(step) if self._strided else self.ring_loads(step)
+        return {node for node, _ in loads} == set(self._group.leaves) if self._strided else bool(loads)
+
+    def _neighbour_loads(self, step: Step) -> list[tuple[Node, Index]]:
+        """What is read of tensors that are like the space."""
+        body = self.body
+        with body.trial(in_loop=True):
+            self._split_row()
+            loads = self._loads_of([self._reduction(step), self._output(self._last)], [step])
+            here = body.flat(self._element(), self._group.space.extents)
+            found = [key for key in dict.fromkeys(itertools.chain(*loads)) if key[0] in self._group.leaves]
+            return [key for key in found if body.flat(key[1], body.extents(key[0])) == here]
+
+    def neighbours(self, name: str, step: Step) -> tuple[str, str]:
+        """A kernel whose threads hold vectors of neighbouring rows."""
+        body, names, kind, place = self.body, self._names, self._index_type, self._place
+        self._passes, (before, length, width) = 1, lines_of(self._group.space)
+        loads, self._handed = self._neighbour_loads(step), True
+        self._held = {key: f"tiles[{number}]" for number, key in enumerate(loads)}
+        leaves = [self._schedule.places[node] for node, _ in loads]
+        body.reads |= {leaf.name: leaf for leaf in leaves}
+        of_leaf, count = stored_type(leaves[0].dtype), len(leaves)
+        given = f"{kind} {self._row}, int first, const {of_leaf} (&tiles)[{count}][{names['ITEMS']}]"
+        body.line(f"const int length = {count_in_cpp(length)};")
+        with body.block(f"const auto reduce = [&]({given}, {step.struct}& of_row) {{", "};"):
+            self._split_row()
+            self._reduce_tiles(step, "of_row")
+        results = f"{stored_type(place.dtype)} (&results)[{names['ITEMS']}]"
+        with body.block(f"const auto write = [&]({given}, const {step.struct}& of_row, {results}) {{", "};"):
+            self._split_row()
+            self._know(step, "of_row")
+            self._hoist(self._output(self._last))
+            with self._tiles(self._output(self._last)) as elements, elements() as index:
+                at = element_index(body, self._group.space, index, self._last)
+                value = converted(body.read(self._last, at), numbers(self._last), place.dtype)
+                body.line(f"results[{self._j}] = {stored(place.dtype, value)};")
+        pointers = ", ".join(self._schedule.parameter(leaf.name) for leaf in leaves)
+        body.line(f"const {of_leaf}* const leaves[] = {{{pointers}}};")
+        of_block = ", ".join(names[word] for word in ("COLUMNS", "LANES", "ITEMS", "VECTOR"))
+        body.line(
+            f"pass_neighbours<{of_block}>(leaves, {self._schedule.parameter(place.name)}, length, "
+            f"({kind}){count_in_cpp(width)}, {step.struct}{step.starts}, reduce, write);"
+        )
+        body.writes[place.name] = place
+        chunk = f"({names['COLUMNS']} * {names['VECTOR']})"
+        blocks = f"{count_in_plan(before)} * ceil_div({count_in_plan(width)}, {chunk})"
+        self._launch = blocks, f"{names['COLUMNS']} * {names['LANES']}", ""
+        return self.written(name, self._schedule.described(self._last), place)
+
     def merged(self, name: str, step: Step) -> tuple[str, str]:
         """A kernel that merges the parts of a step into the first one."""
         assert step.buffer is not None  # noqa: S101 - a split step has one
@@ -189,7 +251,7 @@ class RowWriter(RowLoops):
     def _hold(self, works: Sequence[Work], steps: Sequence[Step]) -> None:
         """Keep what several passes load in registers."""
         counts = Counter(key for loads in self._loads_of(works, steps) for key in loads)
-        self._held |= {key: self._array(key[0]) for key, count in counts.items() if count > 1}
+        self._held |= {key: self._array(key[0], self._items) for key, count in counts.items() if count > 1}
 
     def _loads_of(self, works: Sequence[Work], steps: Sequence[Step]) -> list[dict[tuple[Node, Index], str]]:
         """What each pass loads, those after a step with its results known."""
@@ -370,6 +432,16 @@ class RowWriter(RowLoops):
                     body.store(place, at, value)
 
 
+_READ_ONCE: tuple[
+    tuple[Callable[[Reductions, Schedule], Geometry | None], Callable[..., tuple[str, str]], str], ...
+] = (
+    (ring_of, RowWriter.ring, "THREADS VECTOR ITEMS PARTS BLOCKS STAGES"),
+    (lines_in_ring, RowWriter.columns, "THREADS ITEMS STAGES RESIDENT"),
+    (neighbours_of, RowWriter.neighbours, "COLUMNS LANES VECTOR ITEMS"),
+)
+"""Kernels that read rows once: sizes where they fit, what writes them, and their macros."""
+
+
 @dataclass(frozen=True)
 class RowGroup(Reductions):
     """Reductions and what belongs to them, as the kernels of rows."""
@@ -377,7 +449,7 @@ class RowGroup(Reductions):
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The texts of the kernels that fill a buffer with the last node, and their launches."""
         self.store_beside(schedule)
-        if written := self._in_ring(schedule, place) or self._in_columns(schedule, place):
+        if written := self._in_one(schedule, place):
             yield written
             return
         geometry = geometry_of(self, schedule)
@@ -397,34 +469,24 @@ class RowGroup(Reductions):
             whole = partial(RowWriter.whole, steps=steps)
             yield self._written(schedule, place, "rows", names, whole, several=several)
 
-    def _in_ring(self, schedule: Schedule, place: Place) -> tuple[str, str] | None:
-        """One kernel of teams of blocks for long rows that are more than L2 holds, or None."""
-        geometry = ring_of(self, schedule)
-        steps = list(steps_of(self, schedule, merged=True, parts="")) if geometry else []
-        if not geometry or len(steps) != 1:
-            return None
-        names = macros(schedule, ["THREADS", "VECTOR", "ITEMS", "PARTS", "BLOCKS", "STAGES"], geometry)
-        writer = RowWriter(self, schedule, place, names, index_type="int", several=True)
-        if not writer.ring_loads(steps[0]):
-            return None
-        schedule.include(ROWS)
-        schedule.define(steps[0].definition())
-        parts = names["PARTS"]
-        step = with_parts(steps[0], schedule, self.space, sympy.Symbol(parts), parts, packets=True)
-        come = Place(schedule.fresh("come"), torch.int32, (sympy.Integer(2),))
-        schedule.add_scratch(come, zero=True)
-        return self._written(schedule, place, "rows", names, partial(RowWriter.ring, step=step, come=come))
-
-    def _in_columns(self, schedule: Schedule, place: Place) -> tuple[str, str] | None:
-        """One kernel for rows that are neighbours in long lines, each of which leads to a few numbers; or None."""
-        geometry = lines_in_ring(self, schedule)
-        steps = list(steps_of(self, schedule, merged=True, parts="")) if geometry else []
-        if not geometry or len(steps) != 1 or any(len(part.nodes) > 1 for part in steps[0].parts):
-            return None
-        names = macros(schedule, ["THREADS", "ITEMS", "STAGES", "RESIDENT"], geometry)
-        schedule.include(ROWS)
-        schedule.define(steps[0].definition())
-        return self._written(schedule, place, "rows", names, partial(RowWriter.columns, step=steps[0]))
+    def _in_one(self, schedule: Schedule, place: Place) -> tuple[str, str] | None:
+        """One kernel that reads long or neighbouring rows once, or None."""
+        for geometry_for, write, words in _READ_ONCE:
+            geometry = geometry_for(self, schedule)
+            steps = list(steps_of(self, schedule, merged=True, parts="")) if geometry else []
+            if not geometry or len(steps) != 1:
+                continue
+            (step,), names, more = steps, macros(schedule, words.split(), geometry), {}
+            if not RowWriter(self, schedule, place, names, index_type="int", several=True).fits(step):
+                continue
+            schedule.include(ROWS)
+            schedule.define(step.definition())
+            if parts := names.get("PARTS"):
+                step = with_parts(step, schedule, self.space, sympy.Symbol(parts), parts, packets=True)
+                more["come"] = Place(schedule.fresh("come"), torch.int32, (sympy.Integer(2),))
+                schedule.add_scratch(more["come"], zero=True)
+            return self._written(schedule, place, "rows", names, partial(write, step=step, **more))
+        return None
 
     def _in_parts(
         self, schedule: Schedule, place: Place, names: Mapping[str, str], steps: Sequence[Step]
@@ -436,7 +498,7 @@ class RowGroup(Reductions):
                 yield written("merged", names, partial(RowWriter.merged, step=step))
         if not over_rows:
             # Many small blocks, which have nothing else to do, write fastest.
-            writing = {"ITEMS": 4} if self.space.strided else {"THREADS": 128, "ITEMS": 2, "RESIDENT": 12}
+            writing = {"ITEMS": 8} if self.space.strided else {"THREADS": 128, "ITEMS": 2, "RESIDENT": 12}
             macros_of = {word: schedule.macro(word, value) for word, value in writing.items()}
             names = {**names, **macros_of, "PARTS": schedule.macro("PARTS", MANY_PARTS)}
             schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= {MOST_ITEMS}")

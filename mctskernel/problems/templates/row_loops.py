@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Self
 
 import sympy
@@ -38,6 +39,9 @@ class RowLoops:
     _tests_tiles = False
     """Whether a tile is tested as a whole; only where nothing in it waits for other threads."""
 
+    _consecutive = False
+    """Whether elements that a thread has of a strided row follow each other."""
+
     def __init__(
         self,
         group: Rows,
@@ -62,7 +66,7 @@ class RowLoops:
             self.body.ints.add(self._k)
         if self._strided:
             self.body.apart.add(self._k)
-        self._row = self.body.fresh("row")
+        self._row, self._items = self.body.fresh("row"), f"[{names['ITEMS']}]"
         self._lane = "threadIdx.y" if self._strided else "threadIdx.x"
         self._lanes = names.get("LANES") or names["THREADS"]
         self._rows = names.get("COLUMNS") or names.get("ROWS", "1")
@@ -74,8 +78,10 @@ class RowLoops:
         self._aligned: list[str] = []
         self._whole = ""
         self._before_element = ""
-        self._parted = self._reverse = self._from_end = False
+        self._parted = self._from_end = False
         self._passes = 0
+        self._one_tile = False  # whether there is no loop over tiles
+        self._handed = False  # whether tiles are in registers where their elements are used
         self._ring: Mapping[tuple[Node, Index], str] = {}
         self._launch: tuple[str, str, str] | None = None  # with a ring: blocks, threads, shared bytes
         self._in_ring: list[Place] = []
@@ -258,7 +264,13 @@ class RowLoops:
                     found[key] = base if straight and not self._strided else ""
         return found
 
-    def _array(self, node: Node) -> str:
+    def _is_shared(self, node: Node) -> bool:
+        """Whether caches have what a pass loads of a node: it is no tensor of all rows."""
+        leaves = getattr(self._group, "leaves", ())
+        return bool(leaves) and node not in leaves and not self._ring
+
+    def _array(self, node: Node, count: str = "") -> str:
+        """Registers for what a thread has of a node in a tile, or for one vector of it."""
         place = self._schedule.places[node]
         name = self.body.fresh(f"{self._schedule.parameter(place.name)}_tile")
         kind, vector = stored_type(place.dtype), "" if self._strided else self._names["VECTOR"]
@@ -266,17 +278,20 @@ class RowLoops:
         kind, vector = (
             (f"Packed<{kind}, {vector}>", "") if packed else (kind, f"[{vector}]" if vector else "")
         )
-        self.body.line(f"{kind} {name}[{self._names['ITEMS']}]{vector};")
+        self.body.line(f"{kind} {name}{count}{vector};")
         return name
 
     @contextlib.contextmanager
     def _tiles(self, work: Work) -> Iterator[Elements]:
         """A loop over the tiles of the row, with a tile's values in registers; gives the loop over its elements."""
+        if self._handed:
+            yield lambda: self._elements(self._held)
+            return
         body, kind, names = self.body, self._inner, self._names
         loads = self._loads(work)
         unit, backwards = self._unit, self._passes % 2
         head = ""
-        if self._ring:
+        if self._one_tile:
             pass
         elif self._parted:
             head = f"for ({kind} {unit} = part; {unit} < tiles; {unit} += parts) {{"
@@ -291,18 +306,20 @@ class RowLoops:
         with body.block(head) if head else contextlib.nullcontext():
             if self._strided:
                 number = self._find_segment()
-                body.line(f"const {kind} first = {number} * {self._tile} + ({kind}){self._lane};")
+                lane = f"{self._lane} * {names['ITEMS']}" if self._consecutive else self._lane
+                body.line(f"const {kind} first = {number} * {self._tile} + ({kind}){lane};")
             else:
                 self._find_start()
                 body.line(f"const {kind} first = start + ({kind}){self._lane} * {names['VECTOR']};")
             with self._guarded(loads):
-                arrays = {key: self._held.get(key) or self._array(key[0]) for key in loads}
+                late = {key: loads.pop(key) for key in list(loads) if self._is_shared(key[0])}
+                arrays = {key: self._held.get(key) or self._array(key[0], self._items) for key in loads}
                 held = [key for key in loads if key in self._held]
                 self._load({key: loads[key] for key in loads if key not in held}, arrays)
                 if held:
                     with body.block(reload) if reload else contextlib.nullcontext():
                         self._load({key: loads[key] for key in held}, arrays)
-                yield lambda: self._elements(arrays)
+                yield lambda: self._elements(arrays, {} if self._strided else late)
 
     def _find_segment(self) -> str:
         """The number of a tile within its segment of the row."""
@@ -375,36 +392,46 @@ class RowLoops:
                         name = self._schedule.parameter(place.name)
                         body.line(f"{arrays[node, index]}[{j}] = {name}[{body.flat(index, place.extents)}];")
                 return
-            for (node, index), base in loads.items():
-                place = self._schedule.places[node]
-                body.reads[place.name] = place
-                step = f"{j} * ({self._lanes} * {self._names['VECTOR']})"
-                whole = f", {self._whole}" if self._whole else ""
-                array, run = f"{arrays[node, index]}[{j}]", self._run(node, base)
-                if (node, index) in self._ring:
-                    ring = f"{self._slot(place)}, {run}, start, first + {step}, length, takes_whole"
-                    body.line(f"take({array}, {ring}{whole});")
-                else:
-                    body.line(f"load({array}, {run}, first + {step}, length{whole});")
+            for key, base in loads.items():
+                self._load_vector(key, base, f"{arrays[key]}[{j}]")
+
+    def _load_vector(self, key: tuple[Node, Index], base: str, array: str) -> None:
+        """Load a vector of a tile."""
+        body, place, run = self.body, self._schedule.places[key[0]], self._run(key[0], base)
+        body.reads[place.name] = place
+        at = f"first + {self._j} * ({self._lanes} * {self._names['VECTOR']})"
+        whole = f", {self._whole}" if self._whole else ""
+        if key in self._ring:
+            body.line(f"take({array}, {self._slot(place)}, {run}, start, {at}, length, takes_whole{whole});")
+        else:
+            body.line(f"load({array}, {run}, {at}, length{whole});")
 
     def _line_of_k(self) -> None:
-        item = f"({self._names['ITEMS']} - 1 - {self._j})" if self._reverse else self._j
-        self.body.line(f"const {self._inner} {self._k} = first + {item} * {self._lanes};")
+        item = self._j if self._consecutive else f"{self._j} * {self._lanes}"
+        self.body.line(f"const {self._inner} {self._k} = first + {item};")
 
     @contextlib.contextmanager
-    def _elements(self, arrays: Mapping[tuple[Node, Index], str]) -> Iterator[Index]:
-        """A loop over the elements of a tile that this thread has."""
+    def _elements(
+        self,
+        arrays: Mapping[tuple[Node, Index], str],
+        late: Mapping[tuple[Node, Index], str] = MappingProxyType({}),
+    ) -> Iterator[Index]:
+        """A loop over the elements of a tile that this thread has; vectors of `late` ones are loaded in it."""
         body, kind, j, v, k = self.body, self._inner, self._j, self._v, self._k
         with contextlib.ExitStack() as blocks:
             body.line("#pragma unroll")
             blocks.enter_context(body.block(f"for (int {j} = 0; {j} < {self._names['ITEMS']}; ++{j}) {{"))
             if self._strided:
                 self._line_of_k()
+                body.line(self._before_element)
                 blocks.enter_context(body.block(f"if ({k} < length) {{"))
                 at = f"[{j}]"
             else:
                 vector = self._names["VECTOR"]
                 body.line(self._around[0])
+                vectors = {key: self._array(key[0]) for key in late}
+                for key, array in vectors.items():
+                    self._load_vector(key, late[key], array)
                 inner = blocks.enter_context(contextlib.ExitStack())
                 at = f"first + {j} * ({self._lanes} * {vector})"
                 words = (self._names[word] for word in ("THREADS", "ITEMS", "VECTOR"))
@@ -427,9 +454,11 @@ class RowLoops:
                 inner.enter_context(body.block(f"if ({whole}({unsigned}){k} < ({unsigned})length) {{"))
                 at = f"[{j}][{v}]"
             index = self._element()
-            for key, array in arrays.items():
-                node, where = key
-                body.know(node, where, loaded(self._schedule.places[node].dtype, f"{array}{at}"))
+            found = {key: f"{array}{at}" for key, array in arrays.items()}
+            if late:
+                found |= {key: f"{array}[{v}]" for key, array in vectors.items()}
+            for key, value in found.items():
+                body.know(*key, loaded(self._schedule.places[key[0]].dtype, value))
             yield index
             if not self._strided:
                 inner.close()

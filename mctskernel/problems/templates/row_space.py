@@ -149,6 +149,21 @@ Compute = Callable[[Body, Node, Index], str]
 """Writes the code for an element of a node."""
 
 
+class ForbiddenError(Exception):
+    """An element is needed that must not be."""
+
+
+def computing(forbidden: Collection[Node] = ()) -> Compute:
+    """By the rules. What is forbidden raises ForbiddenError where it is read and not known."""
+
+    def compute(body: Body, node: Node, index: Index) -> str:
+        if node in forbidden:
+            raise ForbiddenError
+        return "1" if node.op == "get_attr" else rule_of(node).compute(body, node, index)
+
+    return compute
+
+
 def trial_body(nodes: Sequence[Node], kept: Sequence[Node], traced: Traced, compute: Compute) -> Body:
     """A body in which the nodes can be tried before there are kernels; other kept nodes are in memory."""
     stored = [*traced.inputs, *(node for node in kept if node not in nodes)]

@@ -35,36 +35,14 @@ class Part:
     kind: str
     members: tuple[Member, ...]
 
-    def merge(self) -> list[str]:
-        """Statements that add the state `other` to `into`."""
+    def merge(self) -> str:
+        """The statement that adds the state `other` to `into`."""
         names = [member.name for member in self.members]
-        if self.kind == "place":
-            best, place = names
-            comes = better(self.nodes[0], f"other.{best}", "into.", f"other.{place}")
-            return [
-                f"const bool comes = (other.{place} >= 0) & {comes};",
-                f"into.{best} = comes ? other.{best} : into.{best};",
-                f"into.{place} = comes ? other.{place} : into.{place};",
-            ]
         if not self.kind:
-            return [added(self.nodes[0], f"into.{names[0]}", f"other.{names[0]}")]
-        if self.kind == "softmax":
-            top, total = names
-            return [
-                f"float {top} = other.{top} > into.{top} || other.{top} != other.{top} ? other.{top} : into.{top};",
-                f"into.{total} *= exponential(into.{top} == {top} ? 0.0f : into.{top} - {top});",
-                f"into.{total} += other.{total} * exponential(other.{top} == {top} ? 0.0f : other.{top} - {top});",
-                f"into.{top} = {top};",
-            ]
-        mean, squares, count = names
-        return [
-            f"float {count} = into.{count} + other.{count};",
-            f"float of_{count} = __fdividef(other.{count}, fmaxf({count}, 1.0f));",
-            f"float from_{mean} = other.{mean} - into.{mean};",
-            f"into.{mean} += of_{count} * from_{mean};",
-            f"into.{squares} += other.{squares} + from_{mean} * from_{mean} * into.{count} * of_{count};",
-            f"into.{count} = {count};",
-        ]
+            return added(self.nodes[0], f"into.{names[0]}", f"other.{names[0]}")
+        order = f"<{_is_largest(self.nodes[0])}>" if self.kind == "place" else ""
+        both = ", ".join(f"{state}.{name}" for state in ("into", "other") for name in names)
+        return f"merge_{self.kind}{order}({both});"
 
 
 def added(node: Node, into: str, value: str) -> str:
@@ -84,10 +62,10 @@ def add(
     value = body.read(source, element_index(body, space, index, source))
     if base_name(node) in PLACES:
         value = body.let(node_type(source), "value", value)
-        state = found.removesuffix("best")
-        comes = body.variable("bool", "comes", better(node, value, state, place if backwards else ""))
-        body.line(f"{state}best = {comes} ? {value} : {state}best;")
-        body.line(f"{state}place = {comes} ? {place} : {state}place;")
+        best = found, found.removesuffix("best") + "place"
+        body.line(
+            f"add_place<{_is_largest(node)}, {str(backwards).lower()}>({', '.join(best)}, {value}, {place});"
+        )
         return
     dtype = accumulated(node)
     value = body.let(computed_type(dtype), "value", converted(value, numbers(source), dtype))
@@ -117,7 +95,7 @@ class Step:
     def definition(self) -> str:
         """The struct, and the function that merges two."""
         members = "".join(f"    {each.kind} {each.name};\n" for each in self.members)
-        lines = "".join(f"    {line}\n" for part in self.parts for line in part.merge())
+        lines = "".join(f"    {part.merge()}\n" for part in self.parts)
         return (
             f"struct {self.struct} {{\n{members}}};\n\n"
             f"__device__ __forceinline__ void merge({self.struct}& into, const {self.struct}& other) {{\n{lines}}}"
@@ -232,18 +210,9 @@ def depends_on(node: Node, on: Node) -> bool:
     return on in behind(tensors(node))
 
 
-def better(node: Node, value: str, state: str, place: str = "") -> str:
-    """Whether an element comes before what a state of `best` and `place` has; NaN comes first.
-
-    Of equal ones that with the lower `place` does, or without one the state.
-    """
-    sign, best = ">" if "argmax" in base_name(node) else "<", f"{state}best"
-    # Neither && nor ||, for which threads would branch, and a comparison that NaN passes.
-    first = f"(!({value} {'<=' if sign == '>' else '>='} {best}) & ({best} == {best}))"
-    if not place:
-        return first
-    equal = f"({value} == {best}) | (({value} != {value}) & ({best} != {best}))"
-    return f"({first} | (({place} < {state}place) & ({equal})))"
+def _is_largest(node: Node) -> str:
+    """Whether a reduction to a place looks for the largest element, in C++."""
+    return "true" if base_name(node) == "argmax" else "false"
 
 
 def is_exact(part: Part) -> bool:

@@ -9,13 +9,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Index
 from mctskernel.problems.plain_cuda.extents import product, same
 from mctskernel.problems.plain_cuda.rules import Kind, behind, rule_of, tensors
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.row_kernels import RowGroup
 from mctskernel.problems.templates.row_space import (
+    ForbiddenError,
     Space,
+    computing,
     element_index,
     extents_of,
     reduces,
@@ -127,20 +128,9 @@ def _may_join(node: Node, space: Space, traced: Traced, sources: Sequence[Node])
     return rule_of(node).kind is Kind.ELEMENT and fits
 
 
-class _OtherRowError(Exception):
-    """An element depends on another row's."""
-
-
 def _proved(group: RowGroup, kept: Sequence[Node], traced: Traced) -> tuple[Node, ...] | None:
     """The leaves of a group each of whose elements depends on its own row alone, or None for others."""
-    inside = set(group.nodes)
-
-    def compute(body: Body, node: Node, index: Index) -> str:
-        if reduces(node) and node in inside:
-            raise _OtherRowError
-        return "1" if node.op == "get_attr" else rule_of(node).compute(body, node, index)
-
-    body = trial_body(group.nodes, kept, traced, compute)
+    body = trial_body(group.nodes, kept, traced, computing(group.reductions))
     index = tuple(f"at{axis}" for axis in range(len(group.space.extents)))
     try:
         for node in group.nodes:
@@ -149,10 +139,10 @@ def _proved(group: RowGroup, kept: Sequence[Node], traced: Traced) -> tuple[Node
                 body.read(source, element_index(body, group.space, index, source))
                 body.know(node, row_index(body, group.space, index, node), "1")
             elif same(product(body.extents(node)), product(group.space.extents)):
-                compute(body, node, element_index(body, group.space, index, node))
+                rule_of(node).compute(body, node, element_index(body, group.space, index, node))
             else:
-                compute(body, node, row_index(body, group.space, index, node))
-    except _OtherRowError:
+                rule_of(node).compute(body, node, row_index(body, group.space, index, node))
+    except ForbiddenError:
         return None
     whole = product(group.space.extents)
     return tuple({node: None for node, _ in body.loads if same(product(body.extents(node)), whole)})

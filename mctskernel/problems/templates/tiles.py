@@ -234,7 +234,10 @@ class Product:
         enough = (each for each in widths if self.sizes[0] * others / each > MULTIPROCESSORS - 5)
         chosen = next(enough, 1) if by_term else 128 if rows <= 4 else 64
         few, columns = schedule.macro("FEW", rows, *FEW), schedule.macro("COLUMNS", chosen, *widths)
-        threads = schedule.macro("THREADS", 512 if chosen in {1, 2, 128} else 256, 128, 256, 512)
+        is_busy = chosen not in {1, 2, 128} and (
+            not by_term or self.sizes[0] * others >= 2 * chosen * MULTIPROCESSORS
+        )
+        threads = schedule.macro("THREADS", 256 if is_busy else 512, 128, 256, 512)
         if not by_term:
             schedule.require(f"{few} * {columns} * {threads} <= {12 << 15}")
         call = f"blocks::multiply_few<{few}, {columns}, {threads}>("
