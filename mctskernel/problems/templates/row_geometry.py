@@ -88,8 +88,7 @@ def geometry_of(group: Reductions, schedule: Schedule) -> Geometry:
         lanes = max(power_of_two(-(-vectors // (most + 1))), 32)
         lanes = lanes if lanes <= 1024 else 512  # in several tiles, of two blocks rather than one
         items = min(-(-vectors // lanes), max(32 // vector, 1) + 1)
-    held = leaves + group.weights(schedule)
-    return Geometry(lanes, max(128 // lanes, 1), vector, items, 1, 40 + items * vector * held)
+    return Geometry(lanes, max(128 // lanes, 1), vector, items, 1, 40 + items * vector * leaves)
 
 
 def ring_of(group: Reductions, schedule: Schedule) -> Geometry | None:

@@ -16,7 +16,6 @@ from mctskernel.problems.plain_cuda.reductions import reduced_axes, splits
 from mctskernel.problems.plain_cuda.rules import (
     Kind,
     base_name,
-    behind,
     is_tensor,
     operator_name,
     rule_of,
@@ -74,13 +73,6 @@ class Reductions:
     def reductions(self) -> tuple[Node, ...]:
         """Its reductions, in order."""
         return tuple(node for node in self.nodes if reduces(node))
-
-    def weights(self, schedule: Schedule) -> int:
-        """How many tensors in memory have an element for each one of a row, the same for all rows."""
-        length = product([e for e, gone in zip(self.space.extents, self.space.reduced, strict=True) if gone])
-        found = behind((each for node in self.nodes for each in tensors(node)), schedule.places.__contains__)
-        places = [schedule.places[each] for each in found if each in schedule.places]
-        return sum(same(product(each.extents), length) for each in places)
 
     def store_beside(self, schedule: Schedule) -> None:
         """Give the nodes beside the last one memory."""
