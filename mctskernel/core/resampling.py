@@ -16,6 +16,7 @@ CONFIDENCE = 0.95
 
 EXACT = 12  # up to this many differences every combination of signs is tried
 FLIPS = 10_000  # random combinations of signs for more differences
+FEWEST_FOR_A_RANKING = 3  # with two values, any ranking agrees half of the time
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,20 @@ def share_interval(successes: int, count: int) -> tuple[float, float]:
 
 
 _NORMAL_QUANTILE = 1.959964
+
+
+def rank_correlation(first: Array, second: Array) -> float:
+    """Return Spearman's rank correlation (1904), ties at their mean rank; NaN for too few or constant values."""
+    if len(first) < FEWEST_FOR_A_RANKING or not np.ptp(first) or not np.ptp(second):
+        return math.nan
+    return float(np.corrcoef(ranks(first), ranks(second))[0, 1])
+
+
+def ranks(values: Array) -> Array:
+    """Return the ranks from 1, ties sharing the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return np.asarray((ends - (counts - 1) / 2.0)[inverse])
 
 
 def _log_medians(sample: Array, rng: np.random.Generator) -> Array:

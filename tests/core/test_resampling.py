@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from mctskernel.core.resampling import estimate, holm, ratio_of_medians, sign_flip_p
+from mctskernel.core.resampling import estimate, holm, rank_correlation, ratio_of_medians, sign_flip_p
 
 
 def test_the_interval_of_a_mean_is_that_of_the_textbook() -> None:
@@ -36,3 +36,14 @@ def test_holm_raises_the_lowest_most_and_keeps_the_order() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.6, 0.7]) == [1.0, 1.0]
     assert holm([]) == []
+
+
+def test_ties_share_their_mean_rank_and_constants_have_no_correlation() -> None:
+    values = np.array([3.0, 1.0, 2.0, 10.0])
+    assert rank_correlation(values, values**3) == pytest.approx(1.0)
+    assert rank_correlation(values, -values) == pytest.approx(-1.0)
+    # Worked by hand: ranks 1 2 3 4 against 1.5 1.5 3 4, covariance 4.5 / sqrt(5 * 4.5).
+    tied = rank_correlation(np.array([1.0, 2.0, 3.0, 4.0]), np.array([5.0, 5.0, 6.0, 7.0]))
+    assert tied == pytest.approx(4.5 / (5 * 4.5) ** 0.5)
+    assert np.isnan(rank_correlation(values, np.ones(4)))
+    assert np.isnan(rank_correlation(values[:2], values[:2]))
