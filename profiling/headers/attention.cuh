@@ -13,7 +13,7 @@ namespace attention {
 // Numbers are scaled by powers of two that are the same for all, so those of a block that don't fit are multiplied in fp32.
 
 constexpr int THREADS = 256, ROWS = 128, STEP = 32;
-constexpr float SCALE = 64.0f, LARGEST = 1000.0f, LEAST = 1.0f / 2048.0f;
+constexpr float SCALE = 1024.0f, LARGEST = 63.0f, LEAST = 1.0f / 4096.0f;
 constexpr float WEIGHT_SCALE = 32768.0f;
 constexpr float LOG2E = 1.4426950408889634f;
 

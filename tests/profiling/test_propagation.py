@@ -9,6 +9,7 @@ import pytest
 from mctskernel.core.task import Array, Numerics, Propagation, Task
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.input_values import Values
+from mctskernel.profiling.propagation import settle
 from mctskernel.profiling.verify import check_outputs, draw_case, draw_cases
 from tests.conftest import TASK_TOML, WriteTask
 
@@ -113,6 +114,12 @@ def test_a_contract_decides(
     asked = replace(task, reference=reference)
     strict = replace(asked, numerics=Numerics(nan=Propagation.PROPAGATE, infinity=Propagation.PROPAGATE))
     assert (verdict(asked, kernel, values), verdict(strict, kernel, values)) == passes
+
+
+def test_a_softmax_depends_on_what_is_all_of_a_row(task: Task) -> None:
+    special = np.where(np.arange(8)[:, None] == 3, np.full((8, 130), np.nan), 0.0)
+    found = settle(replace(task, reference=softmax), SHAPE, {"x": special + 0.5}, "x", special)
+    assert found.depends["out"].all(axis=1).tolist() == [row == 3 for row in range(8)]
 
 
 def test_what_is_unspecified_is_in_no_case(task: Task) -> None:
