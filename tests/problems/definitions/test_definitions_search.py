@@ -72,7 +72,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     task.mkdir()
     for name, data in {**problem.files, "kernel.cu": KERNEL.encode()}.items():
         (task / name).write_bytes(data)
-    configuration = with_configuration(task="scale", proposer="outside", budget=Budget(evaluations=4))
+    configuration = with_configuration(task="scale", proposer="outside", budget=Budget(evaluations=5))
     with begin_session(root / "run", task, configuration) as session:
         edits = (RIGHT_AT_ONE_WORKLOAD, RIGHT_AT_ONE_SIZE, HONEST)
         while asked := session.ask(1):

@@ -154,7 +154,7 @@ def test_operands_that_tma_cannot_read_are_copied() -> None:
 @pytest.mark.parametrize(
     "macros",
     [
-        {"TILE_M": 192, "TILE_N": 192},
+        {"TILE_M": 192, "TILE_N": 192, "STAGES": 4, "SLOTS": 1},
         {"TILE_M": 64, "TILE_N": 64, "CLUSTER": 1},
         {"TILE_M": 64, "TILE_N": 128, "TURNS": 2},
         {"TILE_M": 64, "TILE_N": 128, "CLUSTER": 1, "PARTS": 8, "BLOCKS": 8},
