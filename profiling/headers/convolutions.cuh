@@ -367,7 +367,7 @@ struct Stages {
     template <class Part>
     __device__ __forceinline__ Stages(const Part& part, const Sizes& sizes) {
         const int all = ceil_div(terms_of<Geometry>(sizes), TERMS), each = ceil_div(all, sizes.splits);
-        first = min(part.split * each, all), end = min(first + each, all);
+        first = part.split * each, end = min(first + each, all);
     }
 };
 
