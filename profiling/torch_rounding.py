@@ -125,18 +125,14 @@ def _repeated(terms: Any) -> float:
 
 _DROPPED_BITS = 52 - 10  # of the mantissa of a float64, behind those of TF32
 
-_TERMS_AT_ONCE, _CUT = 8, 2.0**-23
-"""Tensor cores add so many terms of TF32 to a sum, and cut off what doesn't fit its 24 bits."""
-
 
 class TF32Products(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types
     """Within this mode some operators multiply float64 tensors that are rounded to TF32, as tensor cores do.
 
     It says which of them were `found` to multiply float32.
 
-    To the nearest number, or downwards where `seed` is 0, as without an instruction that rounds, and then sums are
-    too small as well; or up or down by chance. Numbers of TF32 stay as they are. Depthwise convolutions are exact:
-    PyTorch computes them without cuDNN.
+    To the nearest number, or downwards where `seed` is 0, as without an instruction that rounds; or up or down by
+    chance. Numbers of TF32 stay as they are. Depthwise convolutions are exact: PyTorch computes them without cuDNN.
     """
 
     def __init__(self, operators: Collection[Operator], seed: int | None) -> None:
@@ -165,10 +161,6 @@ class TF32Products(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorc
                 self.found.add(operator)
             elif x.dtype == torch.float64:
                 args = (*args[:first], self._rounded(x), self._rounded(y), *args[first + 2 :])
-                result = call_operator(func, args, kwargs)
-                terms = y[0].numel() if packet is _ATEN.convolution else x.shape[-1]
-                cut = terms / _TERMS_AT_ONCE * _CUT * torch.maximum(result.abs(), _size(result))
-                return result - result.sign() * cut if self._seed == 0 else result
         return call_operator(func, args, kwargs)
 
     def _rounded(self, x: Any) -> Any:

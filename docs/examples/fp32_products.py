@@ -96,7 +96,7 @@ def main() -> None:
     for text, function, of, candidate in cases:
         inputs = [torch.rand(each.extents(of.search_shapes[0]), device="cuda") for each in of.inputs]
         run, _ = call(of, candidate.result(), inputs)
-        runs = {"torch": interleaved.timed(lambda: function(*inputs)), "templates": interleaved.timed(run)}  # noqa: B023
+        runs = {"torch": interleaved.timed(lambda: function(*inputs)), "templates": interleaved.timed(run)}  # noqa: B023 - timed within this turn of the loop
         own, other = (1e6 * median(taken) for taken in interleaved.interleaved(runs).values())
         follows = " with a bias, GELU and softmax" if len(inputs) > 2 else ""
         print(f"| {text}{follows} | {own:.1f} | {other:.1f} | {own / other:.2f} |", flush=True)
